@@ -1,9 +1,9 @@
-"""What a collective takes at least: the bounds that a measurement is held against.
+"""Lower bounds on the time of collectives, against which measurements are compared.
 
-Equal hosts, one full-duplex card of B bytes/s each, a switch that is never the limit; n bytes, p ranks, blocks of b
-bytes, L seconds from host to host. A bound is `starts` x L + `messages` x n/B. It leaves out what a processor does
-(calls, copies, additions), headers of frames, and latencies that can hide behind blocks on the wire; so a share of 1
-is not to be had, and one of 0.95 is as good as TCP over Ethernet gets.
+Model: equal hosts, one full-duplex card of B bytes/s each, and a switch that never limits. n bytes, p ranks, blocks of
+b bytes, latency of L seconds between hosts. A bound is `starts` x L + `messages` x n/B. It leaves out processor time
+(calls, copies, additions), frame headers, and latencies that overlap with blocks on the wire. A measurement therefore
+cannot reach the bound; 95 % of it is as good as TCP over Ethernet gets.
 
   operation   collective          starts        messages
   broadcast   linear              p - 1         1 + (p - 2) b/n
@@ -11,11 +11,10 @@ is not to be had, and one of 0.95 is as good as TCP over Ethernet gets.
   reduce      linear              p - 1         1 + (p - 2) b/n
   allreduce   ring (Gloo's, too)  2 (p - 1)     2 (p - 1)/p
   allreduce   direct              2             2 (p - 1)/p
-  allreduce   doubling            log2 p        log2 p; 2 more of both if p is no power of two
+  allreduce   doubling            log2 p        log2 p; 2 more of both unless p is a power of two
   allreduce   linear              2 (p - 1)     2 (1 + (p - 2) b/n) on one card; p = 2: 1, one way each
 
-core/collectives/collective_time.h predicts times, with start-ups of blocks and processors in them; this is what no
-implementation of the collective gets below.
+core/collectives/collective_time.h predicts actual times, including start-ups of blocks and processor time.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from paceline.registry.codecs import CODECS
 BROADCAST, REDUCE, ALLREDUCE = "broadcast", "reduce", "allreduce"
 OPERATIONS = (BROADCAST, REDUCE, ALLREDUCE)
 LINEAR, RING, DIRECT, DOUBLING, TREE = "linear", "ring", "direct", "doubling", "tree"
-# What a float32 takes on the wire, relative to its four bytes.
+# Codec -> bytes on the wire per float32, divided by 4.
 ENCODED = {name: codec.wire_share for name, codec in CODECS.items()}
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message of `size_bytes` that travels among `ranks` in blocks of `block_bytes`, encoded if it is."""
+    """A message of `size_bytes` between `ranks` in blocks of `block_bytes`; sizes are before encoding."""
 
     ranks: int
     size_bytes: float
@@ -43,17 +42,17 @@ class Message:
 
     @property
     def passing(self) -> float:
-        """How many messages long it takes the first block to get from the second rank of a chain to the last."""
+        """Time of the first block from the second rank of a chain to the last, in units of one message's time."""
         return max(self.ranks - 2, 0) * min(self.block_bytes / self.size_bytes, 1.0) if self.size_bytes else 0.0
 
     @property
     def rounds(self) -> int:
-        """Of exchanges at distance 1, 2, 4, ..."""
+        """Number of exchanges at distance 1, 2, 4, ...."""
         return int(math.log2(self.ranks))
 
     @property
     def extra(self) -> int:
-        """Messages by which ranks beyond a power of two take part."""
+        """Additional messages for the ranks beyond a power of two."""
         return 0 if self.ranks == 2**self.rounds else 2
 
 
@@ -62,7 +61,7 @@ def _linear(message: Message) -> tuple[float, float]:
 
 
 def _linear_allreduce(message: Message) -> tuple[float, float]:
-    # Ranks within the chain send every block twice; of two ranks each sends it once.
+    # Inner ranks of the chain send every block twice; with two ranks, each sends it once.
     ways = 2 if message.ranks > 2 else 1
     return 2 * (message.ranks - 1), ways * (1 + message.passing)
 
@@ -81,7 +80,7 @@ def _shards(message: Message) -> float:
     return 2 * (message.ranks - 1) / message.ranks
 
 
-# (operation, collective) -> start-ups and messages.
+# (operation, collective) -> function that returns `starts` and `messages`.
 _BOUNDS: dict[tuple[str, str], Callable[[Message], tuple[float, float]]] = {
     (BROADCAST, LINEAR): _linear,
     (BROADCAST, TREE): _tree,
@@ -94,16 +93,17 @@ _BOUNDS: dict[tuple[str, str], Callable[[Message], tuple[float, float]]] = {
 
 
 def known(operation: str, collective: str) -> bool:
-    """Whether there is a bound."""
+    """Return True if there is a bound."""
     return (operation, collective) in _BOUNDS
 
 
 def bound_s(
     operation: str, collective: str, message: Message, bytes_per_s: float, latency_s: float = 0.0, codec: str = "none"
 ) -> float:
-    """The bound in seconds on cards of `bytes_per_s`, `latency_s` apart. Raises KeyError where there is none.
+    """Return the bound in seconds for cards of `bytes_per_s` and a latency of `latency_s` between hosts.
 
-    Blocks are of encoded bytes or not, as the collective cuts them: the part of a bound that they make is small.
+    Raises KeyError where there is no bound. Some collectives cut encoded bytes into blocks, others raw ones; the bound
+    ignores the difference, because blocks contribute little to it.
     """
     if message.ranks == 1:
         return 0.0
@@ -112,5 +112,5 @@ def bound_s(
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """The share of a message that every card has to send or to receive at least, whatever the collective."""
+    """Return the share of a message that every card sends or receives at least, with any collective."""
     return 2 * (ranks - 1) / ranks if operation == ALLREDUCE else 1.0

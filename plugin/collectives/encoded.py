@@ -31,22 +31,22 @@ def _call(function: Callable[..., Any], given: Arguments) -> Any:
 def with_codec(
     horovod: Any, name: str, call_named: Callable[[Callable[..., Any], Arguments], Any] = _call
 ) -> Callable[..., Any]:
-    """Horovod's allreduce of this `name` in the module `horovod`, with one argument more: codec.
+    """Return the allreduce `name` of Horovod's module `horovod` with one more argument: codec.
 
-    `call_named`: calls it so that the operation has the name that is among its arguments.
+    `call_named` calls it such that the operation gets the name in its arguments.
     """
     original = getattr(horovod, name)
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def encoded(*args: Any, codec: str | None = None, **options: Any) -> Any:
-        call = getattr(horovod, name)  # as it is at this moment
+        call = getattr(horovod, name)  # looked up per call: it may have been replaced
         if codec is None or codec == EXACT:
             return call(*args, **options)
         choice = choice_asked(codec, error_feedback=False)
         given = signature.bind(*args, **options)
         _check(horovod, name, codec, given.arguments)
-        # Nodes of TensorFlow's graphs neither begin nor end with a mark, and what stands before a slash is a scope's.
+        # Names of TensorFlow's graph nodes cannot begin or end with a mark; the part before a slash is the scope.
         scope, slash, last = given.arguments["name"].rpartition("/")
         given.arguments["name"] = f"{scope}{slash}encoded{choice.mark}{last}"
         return call_named(call, given)

@@ -1,18 +1,18 @@
-"""A network as it was measured: what `paceline probe` writes, and plans, simulations and `auto` read.
+"""The network file: `paceline probe` writes it; plans, simulations and the collective `auto` read it.
 
 A JSON object:
 
   format, version   "paceline-network", 1
-  paceline          the version that measured
-  hosts             by rank, the name of its host
-  block_bytes       of Paceline's collectives when they were measured
-  pairs             for every two ranks in both directions, which need not differ: `sender`, `receiver`; `latency_s`,
-                    from the sender's call until a message of a few bytes is there; `bytes_per_s` of a long one
+  paceline          version of Paceline that measured
+  hosts             host name of each rank, by rank
+  block_bytes       block size of Paceline's collectives during the measurement
+  pairs             for every two ranks in both directions, which may differ: `sender`, `receiver`; `latency_s`,
+                    from the sender's call until a message of a few bytes arrives; `bytes_per_s` of a long message
   timings           for every `operation` ("broadcast", "allreduce"), `collective` (a name of
                     paceline.registry.collectives) and `size_bytes`: `message_s`, the collective alone, and `call_s`,
-                    with the ranks' agreement on it, both on the slowest rank, medians over calls
+                    including the ranks' negotiation; both on the slowest rank, medians over calls
 
-What models take from it: `alpha_s` and `beta_s_per_byte`.
+Cost models use `alpha_s` and `beta_s_per_byte`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REMEDY = "Measure the network with `paceline probe -o FILE`, and name that file
 
 
 class Pair(Struct, frozen=True):
-    """From one rank to another."""
+    """Measurements from one rank to another."""
 
     sender: Count
     receiver: Count
@@ -46,7 +46,7 @@ class Pair(Struct, frozen=True):
 
 
 class Timing(Struct, frozen=True):
-    """What a collective took among all ranks."""
+    """Measured duration of a collective among all ranks."""
 
     operation: str
     collective: str
@@ -55,13 +55,13 @@ class Timing(Struct, frozen=True):
     call_s: Positive
 
     def __post_init__(self) -> None:
-        """Read the names of files of Paceline 0.1, too."""
+        """Accept the collectives' names of Paceline 0.1, too."""
         name = renamed.VALUES["collective"].get(self.collective, self.collective)
         msgspec.structs.force_setattr(self, "collective", name)
 
 
 class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
-    """What was measured. Raises ValueError for values that contradict each other."""
+    """Contents of a network file. Raises ValueError for values that contradict each other."""
 
     paceline: str
     hosts: tuple[str, ...]
@@ -79,33 +79,36 @@ class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
     @property
     def ranks(self) -> int:
-        """How many there were."""
+        """Number of ranks that took part in the measurement."""
         return len(self.hosts)
 
     @property
     def _between_hosts(self) -> list[Pair]:
-        """The pairs that use the network; all, where there is one host."""
+        """The pairs on different hosts; all pairs if there is one host."""
         return [pair for pair in self.pairs if self.hosts[pair.sender] != self.hosts[pair.receiver]] or list(self.pairs)
 
     @property
     def alpha_s(self) -> float:
-        """Start-up of a message between two ranks: median over the pairs on different hosts, if there are several."""
+        """Start-up of a message between two ranks: median over pairs on different hosts, if there are several hosts."""
         return median(pair.latency_s for pair in self._between_hosts)
 
     @property
     def beta_s_per_byte(self) -> float:
-        """Seconds to move a byte; the median likewise."""
+        """Seconds to move a byte: median over the same pairs."""
         return median(1 / pair.bytes_per_s for pair in self._between_hosts)
 
     def message_s(self, sender: int, receiver: int, size_bytes: int) -> float:
-        """Seconds of a message of `size_bytes` from one rank to another. Raises ValueError for ranks that are none."""
+        """Seconds of a message of `size_bytes` from one rank to another. Raises ValueError for unknown ranks."""
         for pair in self.pairs:
             if (pair.sender, pair.receiver) == (sender, receiver):
                 return pair.latency_s + size_bytes / pair.bytes_per_s
         raise ValueError(f"nothing was measured from rank {sender} to rank {receiver} of {self.ranks}")
 
     def samples(self, collective: str) -> list[tuple[float, float]]:
-        """Bytes and seconds of allreduces; of the fastest at each size where `collective` was not measured ("auto")."""
+        """Return (bytes, seconds) of allreduces, by size.
+
+        If `collective` was not measured (such as "auto"), each size has the time of its fastest collective.
+        """
         timings = [timing for timing in self.timings if timing.operation == ALLREDUCE]
         named = [timing for timing in timings if timing.collective == collective]
         by_size: dict[int, float] = {}
@@ -114,7 +117,7 @@ class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
         return [(float(size), seconds) for size, seconds in sorted(by_size.items())]
 
     def fastest(self, operation: str, size_bytes: int) -> str:
-        """The collective whose message took least at the measured size that is nearest, by ratio.
+        """Return the fastest collective at the measured size nearest to `size_bytes` (by ratio), by `message_s`.
 
         Raises ValueError for an operation that was not measured.
         """
@@ -129,12 +132,12 @@ class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
 
 def load(path: Path) -> NetworkFile:
-    """The network in `path`. Raises UserError naming the file and what is wrong with it."""
+    """Read the network file `path`. Raises UserError that names the file and the error in it."""
     return decoded(path, content(path))
 
 
 def content(path: Path) -> bytes:
-    """What is in `path`. Raises UserError if it cannot be read."""
+    """Return the bytes of `path`. Raises UserError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -142,7 +145,7 @@ def content(path: Path) -> bytes:
 
 
 def decoded(path: Path, content: bytes) -> NetworkFile:
-    """The network that the bytes of `path` tell of. Raises UserError saying what is wrong with them."""
+    """Decode the bytes of `path`. Raises UserError that describes the error in them."""
     try:
         return msgspec.json.decode(content, type=NetworkFile)
     except ValueError as error:  # msgspec's errors are
@@ -150,7 +153,7 @@ def decoded(path: Path, content: bytes) -> NetworkFile:
 
 
 def write(network: NetworkFile, path: Path) -> None:
-    """Write it. Raises UserError if that cannot be done."""
+    """Write `network` to `path`. Raises UserError if that fails."""
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(network)) + b"\n")
     except OSError as error:

@@ -19,11 +19,11 @@ from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 from paceline.telling import tell
 
 VARIABLE = "PACELINE_NETWORK_FILE"
-LIMIT_S = 60.0  # how long a rank waits for the others to have read theirs
+LIMIT_S = 60.0  # timeout for the other ranks to read their files
 OPERATIONS = {BROADCAST: 0, ALLREDUCE: 1}  # core's numbers (measured_network.h)
-# Those that have a time of their own for an operation.
+# Operation -> collectives with their own timings.
 METHODS = {BROADCAST: (HOROVODS, LINEAR), ALLREDUCE: tuple(name for name in COLLECTIVES if name != AUTO)}
-# What is told of: powers of two, in bytes.
+# Sizes in the report: from 2**_FEWEST to below 2**_MOST bytes.
 _FEWEST, _MOST = 2, 30
 _SAME = f"Give all ranks the same {VARIABLE}, and hosts without a common file system a copy of the file."
 _AGAIN = "Run `paceline probe` with the flags that say where this job's ranks are, or leave the file out."
@@ -32,7 +32,7 @@ _NONE, _BROKEN, _LEAST_DIGEST = 0, 1, 2
 
 @dataclass(frozen=True)
 class Place:
-    """Where this rank is: its number among all ranks, and among those on its host."""
+    """Position of this rank: its number among all ranks, and among the ranks on its host."""
 
     rank: int
     size: int
@@ -41,15 +41,15 @@ class Place:
 
 
 def forget(library: ctypes.CDLL) -> None:
-    """A world begins: nothing is known."""
+    """Clear the network of an earlier world."""
     library.horovod_paceline_network(0, 0.0, 0.0, 0, 0, None, None, None, None, None, 0)
 
 
 def use(library: ctypes.CDLL, path: Path | None) -> None:
-    """Hand the network in `path` to `library`; None: there is none. All ranks call it; rank 0 says what follows.
+    """Pass the network in `path` to `library`; None: there is none. Collective; rank 0 reports the result.
 
-    Raises UserError on all ranks where a file is missing or broken, ranks have different ones, or it was measured with
-    other ranks on hosts; elastic jobs, whose ranks change, go on without it then.
+    Raises UserError on all ranks if a file is missing or broken, if the ranks' files differ, or if it was measured with
+    other ranks on hosts. Elastic jobs, whose ranks change, ignore such a file instead.
     """
     found, number, reason = None, _NONE, None
     if path is not None:
@@ -83,12 +83,12 @@ def use(library: ctypes.CDLL, path: Path | None) -> None:
 
 
 def _digest(content: bytes) -> int:
-    """Of a file's bytes, within `everyone`'s numbers and above those that mean something else."""
+    """Return a digest of the file's bytes, within the range of `everyone` and above the reserved numbers."""
     return max(int.from_bytes(hashlib.sha256(content).digest()[:6], "big"), _LEAST_DIGEST)
 
 
 def _check_same(numbers: list[int], rank: int) -> None:
-    """Raise UserError, naming the ranks, where not all have the file that rank 0 has."""
+    """Raise UserError, naming the ranks, unless all ranks have rank 0's file."""
     kinds = {_NONE: "no network file", _BROKEN: "one that cannot be used"}
     differing = [other for other, number in enumerate(numbers) if number != numbers[0]]
     if not differing:
@@ -102,7 +102,7 @@ def _check_same(numbers: list[int], rank: int) -> None:
 
 
 def mismatch(found: NetworkFile, place: Place) -> str:
-    """What is not as it was when the file was measured; "" if all is, as far as this rank sees."""
+    """Describe how this rank's place differs from the measurement; "" if it does not, as far as this rank sees."""
     if found.ranks != place.size:
         return f"among {found.ranks} ranks on {len(set(found.hosts))} hosts, and this job has {place.size} ranks"
     host = found.hosts[place.rank]
@@ -137,7 +137,7 @@ def _hand_over(library: ctypes.CDLL, found: NetworkFile, path: Path) -> None:
 
 
 def _follow(library: ctypes.CDLL, digest: int, rank: int) -> None:
-    """Have collectives go by it from the same operation on, on all ranks."""
+    """Make all ranks use the network from the same operation on."""
     error = ctypes.create_string_buffer(ERROR_BYTES)
     follow = library.horovod_paceline_network_follow
     if interruptible(lambda: follow(digest, LIMIT_S, error, ERROR_BYTES)) != 0:
@@ -145,7 +145,7 @@ def _follow(library: ctypes.CDLL, digest: int, rank: int) -> None:
 
 
 def picks(library: ctypes.CDLL) -> str:
-    """What is predicted to be the fastest: "allreduces below 16 KiB doubling, above ring; broadcasts ..."."""
+    """Describe the predicted fastest collectives: "allreduces below 16 KiB doubling, above ring; broadcasts ..."."""
     words = {number: name for name, (number, _) in COLLECTIVES.items()}
     parts = []
     for title, operation in (("allreduces", ALLREDUCE), ("broadcasts", BROADCAST)):
@@ -158,7 +158,7 @@ def picks(library: ctypes.CDLL) -> str:
 
 
 def ranges(fastest: list[str]) -> str:
-    """Names for powers of two from 4 bytes on, as ranges: "below 16 KiB doubling, above ring"."""
+    """Format names for powers of two from 4 bytes on as ranges: "below 16 KiB doubling, above ring"."""
     ends = [n for n in range(1, len(fastest)) if fastest[n] != fastest[n - 1]]
     if not ends:
         return f"all by {fastest[0]}"

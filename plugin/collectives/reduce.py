@@ -1,4 +1,4 @@
-"""hvd.reduce of all frameworks: an allreduce whose result one rank alone needs."""
+"""hvd.reduce of all frameworks: an allreduce whose result only one rank needs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from paceline.arguments import choice_asked
 from paceline.errors import UsageError
 from paceline.registry.collectives import HOROVODS
 
-# bridge/reserved_names.h. An allreduce with this in its name, the root's number in the process set behind it, is a
-# reduce to the library.
+# bridge/reserved_names.h. The library treats an allreduce with this prefix as a reduce; the root's number in the
+# process set follows the prefix.
 REDUCE_NAMES = "\x7fpaceline.reduce."
 
 
 @dataclass(frozen=True)
 class Reduce:
-    """One call. `root`: among the ranks of the process set; `scale`: by what a gradient of the result is multiplied."""
+    """One call.
+
+    Attributes:
+        name: the operation's name.
+        root: the root's number in the process set.
+        at_root: this rank is the root.
+        scale: factor for a gradient of the result; None if the operation has no gradient.
+    """
 
     name: str
     root: int
@@ -24,13 +31,13 @@ class Reduce:
     scale: float | None  # None: the operation has no gradient
 
     def operation(self, on_cpu: bool) -> str:
-        """What travels is an allreduce of this name; an ordinary one where our own collectives are not in use."""
+        """Return the allreduce's name; an ordinary one where Paceline's collectives are not in use."""
         if on_cpu and choice_asked().collective != HOROVODS:
             return f"{REDUCE_NAMES}{self.root}.{self.name}"
         return f"reduce.{self.root}.{self.name}"
 
     def gradient_scale(self) -> float:
-        """`scale`. Raises UsageError if there is none."""
+        """Return `scale`. Raises UsageError if it is None."""
         if self.scale is None:
             raise UsageError(
                 f"The reduce of {self.name!r} has no gradient: only averages and sums have.",
@@ -42,9 +49,9 @@ class Reduce:
 def check(
     horovod: Any, name: str, root_rank: int, op: Any, prescale_factor: float, postscale_factor: float, process_set: Any
 ) -> Reduce:
-    """Raise UsageError, a ValueError, for roots and operations that cannot be used.
+    """Return the checked call. Raises UsageError, a ValueError, for invalid roots and operations.
 
-    `horovod`: Horovod's module of the framework. `root_rank`: among all ranks, as of hvd.broadcast.
+    `horovod` is Horovod's module of the framework. `root_rank` is a number among all ranks, as in hvd.broadcast.
     """
     if not horovod.is_initialized():
         raise UsageError(f"reduce of {name!r} was called before hvd.init().", "Call hvd.init() first.")

@@ -1,4 +1,4 @@
-"""The arguments that hvd.reduce and its other forms have in all frameworks."""
+"""Arguments of hvd.reduce and its variants, common to all frameworks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True)
 class Call:
-    """What was asked for, and `about`, what follows from it."""
+    """Arguments of one call, and the `Reduce` derived from them in `about`."""
 
     about: Reduce
     root_rank: int
@@ -25,7 +25,7 @@ class Call:
 
 
 class Form(Protocol[Result_co]):
-    """What users call. `op`, by default Average, and `process_set`, by default all ranks, are Horovod's."""
+    """Signature that users call. `op` defaults to Average and `process_set` to all ranks, as in Horovod."""
 
     def __call__(
         self,
@@ -37,14 +37,14 @@ class Form(Protocol[Result_co]):
         postscale_factor: float = 1.0,
         process_set: Any = ...,
     ) -> Result_co:
-        """Raises UsageError as `check` does."""
+        """Reduce `tensor` to `root_rank`. Raises UsageError as `check` does."""
         ...
 
 
 def form_of(horovod: Any, unnamed: Callable[[Any], str]) -> Callable[[Callable[[Any, Call], Result]], Form[Result]]:
-    """Decorator: `function(tensor, call)` becomes what users call; it says in its docstring what that does.
+    """Decorate `function(tensor, call)` to give it the signature of `Form`; its docstring is kept.
 
-    `horovod`: Horovod's module of the framework. `unnamed`: gives calls over a process set their name.
+    `horovod` is Horovod's module of the framework. `unnamed` generates names for unnamed calls over a process set.
     """
 
     def decorate(function: Callable[[Any, Call], Result]) -> Form[Result]:
