@@ -1,1 +1,1 @@
-"""What there is to choose from: one line for each thing that is declared in a room of its own."""
+"""Registries of exchanges, codecs, collectives and fusion policies, with one line for each declaration."""

@@ -1,6 +1,7 @@
-"""What ranks must agree on of their exchanges, and of how gradients travel: it follows from the declarations.
+"""Numbers that ranks must agree on: settings of all exchanges, and the codec and collective of gradients.
 
-This module is what an exchange knows of all others (paceline.exchange.base.AllExchanges).
+The numbers follow from the declarations. An exchange sees the other exchanges only through this module
+(paceline.exchange.base.AllExchanges).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry.exchanges import DECLARATIONS, declaration_of
 from paceline.registry.exchanges import described as described
 
-# The numbers of `agreement`.
+# Meaning of each number that `agreement` returns.
 FIELDS = (
     *(word for one in DECLARATIONS for _, word, _ in one.agreed()),
     f"exchange (number in {', '.join(one.settings.__name__ for one in DECLARATIONS)})",
@@ -24,7 +25,7 @@ _AS_IT_IS = Choice()
 
 
 def differing(least: Sequence[int], most: Sequence[int], own: Sequence[int]) -> str:
-    """Those numbers that are not the same on all ranks, and this rank's."""
+    """Describe the numbers that differ between ranks: minimum, maximum and this rank's value."""
     return ", ".join(
         f"{name} from {low} to {high} ({mine} here)"
         for name, low, high, mine in zip(FIELDS, least, most, own, strict=True)
@@ -33,7 +34,7 @@ def differing(least: Sequence[int], most: Sequence[int], own: Sequence[int]) -> 
 
 
 def agreement(exchange: ExchangeSettings, ranks: int, choice: Choice = _AS_IT_IS) -> tuple[int, ...]:
-    """What must be the same on all ranks, in whole numbers; `AGREED` says what they are."""
+    """Return the numbers that must be equal on all ranks; FIELDS describes each."""
     chosen = declaration_of(exchange)
     numbers = []
     for one in DECLARATIONS:

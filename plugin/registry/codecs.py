@@ -1,4 +1,4 @@
-"""The codecs that values may travel through; plugin/core/codecs has them."""
+"""Registry of codecs; plugin/core/codecs implements them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from paceline.codecs.choice import EXACT
 
 
 class Codec(NamedTuple):
-    """`number`: in core (codec.h: CodecNames). `wire_share`: of a float32's four bytes, what travels. `error`: by how
-    much a value may change when it is encoded, relative to itself, or to the largest of its slice (`of_largest`).
-    `suggested`: for gradients, by plans.
+    """A codec.
+
+    Attributes:
+        number: its number in core (codec.h: CodecNames).
+        summary: a few words for tables.
+        wire_share: bytes on the wire per float32, divided by 4.
+        error: bound of the relative change of a value by encoding.
+        of_largest: `error` is relative to the largest value of the slice, not to the value itself.
+        suggested: plans may recommend it for gradients.
     """
 
     number: int
@@ -21,11 +27,11 @@ class Codec(NamedTuple):
     suggested: bool = True
 
 
-# All but EXACT lose precision.
+# All except EXACT are lossy.
 CODECS: dict[str, Codec] = {
     EXACT: Codec(0, "as they are"),
     "bf16": Codec(1, "the nearest bfloat16", 0.5, 2.0**-8),
     "q8": Codec(2, "8 bits and a scale for 256 values", (256 + 4) / (4 * 256), 1 / 127 / 2, of_largest=True),
     "q4": Codec(3, "4 bits and a scale for 256 values", (128 + 4) / (4 * 256), 1 / 7 / 2, True, False),
 }
-BFLOAT16 = "bf16"  # loses nothing of gradients of that type
+BFLOAT16 = "bf16"  # lossless for bfloat16 gradients

@@ -1,12 +1,11 @@
-"""The collectives that move gradients; plugin/core/collectives has their schedules."""
+"""Registry of collectives for gradients; plugin/core/collectives has their schedules."""
 
 from __future__ import annotations
 
 HOROVODS, AUTO = "horovod", "auto"
-# What messages go by that travel through a codec, where nothing else was chosen: they are encoded twice, wherever else
-# by every rank on the way.
+# Default collective for encoded messages: it encodes a value twice, while the others encode it again on every hop.
 OF_CODECS = "direct"
-# Those that add up in the order of ranks, whatever their number (algorithms.h: SumsInRankOrder). AUTO can be told to.
+# Collectives that sum in rank order for any number of ranks (algorithms.h: SumsInRankOrder); AUTO can be limited to it.
 IN_RANK_ORDER = ("linear", "direct")
 # Name -> its number in core (algorithms.h: AllreduceMethod), or -1 (Horovod's) or 4 (auto), and what it does.
 COLLECTIVES: dict[str, tuple[int, str]] = {

@@ -1,4 +1,7 @@
-"""All exchanges. To add one, write its declaration in its room and a line here."""
+"""Registry of all exchanges.
+
+To add one, write its declaration in its package and a line in DECLARATIONS.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
 )
 
 NAMES = tuple(name for one in DECLARATIONS for name in one.names)
-# Their classes by name: what the adapters offer as hvd.Pipelined and so on; and those that every framework has.
+# Settings classes by name, exported by the adapters as hvd.Pipelined and so on; the second leaves out PyTorch's own.
 SETTINGS: dict[str, type[ExchangeSettings]] = {one.settings.__name__: one.settings for one in DECLARATIONS}
 SHARED_SETTINGS = {name: one for name, one in SETTINGS.items() if not one.torch_alone}
 
@@ -33,19 +36,19 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def named(name: str) -> Declaration:
-    """The exchange that `name` stands for, one of NAMES."""
+    """Return the declaration of the exchange `name`, one of NAMES."""
     return next(one for one in DECLARATIONS if name in one.names)
 
 
 def declaration_of(settings: ExchangeSettings) -> Declaration:
-    """The exchange that `settings` ask for; those that mean the synchronous one are the synchronous one's."""
+    """Return the declaration of `settings`; settings equivalent to the synchronous exchange give that one."""
     if settings.synchronous:
         return sync_settings.DECLARATION
     return next(one for one in DECLARATIONS if type(settings) is one.settings)
 
 
 def options_of_exchanges() -> list[Option]:
-    """The options that exchanges have, in the order of declaration."""
+    """Return the options of all exchanges, in the order of declaration."""
     by_name: dict[str, list[Option]] = {}
     for option in (option for one in DECLARATIONS for option in one.options()):
         by_name.setdefault(option.name, []).append(option)
@@ -53,7 +56,7 @@ def options_of_exchanges() -> list[Option]:
 
 
 def _joined(options: list[Option]) -> Option:
-    """The option of equal `options`, each of another exchange and with a default of its own."""
+    """Merge equal `options` of several exchanges, which differ in `needs` and default, into one option."""
     if len(options) == 1:
         return options[0]
     needed = [one.needs[1] for one in options if one.needs is not None]
@@ -67,17 +70,17 @@ def _joined(options: list[Option]) -> Option:
 
 
 def summary() -> str:
-    """The exchanges in a few words each."""
+    """Return a few words on each exchange."""
     return ", ".join(one.short for one in DECLARATIONS)
 
 
 def described(tag: int) -> str:
-    """What a saved state with this tag has in flight."""
+    """Return a description of the in-flight gradients in a saved state with this tag."""
     return next((words for one in DECLARATIONS if (words := one.in_flight(tag))), f"those of an exchange {tag}")
 
 
 def lists_exchanges(function: Function) -> Function:
-    """A decorator: the line `{exchanges}` of the docstring becomes a list of all exchanges."""
+    """Decorate a function: the line `{exchanges}` of its docstring becomes a list of all exchanges."""
     text = "; ".join(one.listed() for one in DECLARATIONS) + ". The same on all ranks. None: as PACELINE_EXCHANGE says."
     lines = []
     for line in (function.__doc__ or "").split("\n"):

@@ -1,4 +1,4 @@
-"""From settings to the exchange of one optimizer or tape."""
+"""Construct the exchange of one optimizer or tape from its settings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _explained = False
 
 
 def given() -> bool:
-    """Whether any optimizer or tape of this process was given an exchange that is not synchronous."""
+    """Return True if any optimizer or tape of this process was given an exchange that is not synchronous."""
     return _given
 
 
 def explain() -> None:
-    """Take notice that the user was told why the exchange of the variables has no effect in this process."""
+    """Record that the user was told why PACELINE_EXCHANGE has no effect in this process."""
     global _explained
     _explained = True
 
@@ -34,7 +34,7 @@ def explained() -> bool:
 
 
 def give(chosen: ExchangeSettings) -> ExchangeSettings:
-    """`chosen`, which an optimizer or tape is about to use. Raises UserError beside variables that exclude it."""
+    """Return `chosen`, which an optimizer or tape is about to use. Raises UserError if a variable excludes it."""
     global _given
     chosen.check_environment()
     _given = _given or not chosen.synchronous
@@ -42,19 +42,19 @@ def give(chosen: ExchangeSettings) -> ExchangeSettings:
 
 
 def make(chosen: ExchangeSettings, wire: Wire) -> Exchange:
-    """The exchange that `chosen` asks for."""
+    """Construct the exchange of the settings `chosen`."""
     give(chosen)
     made: Exchange = resolve_name(declaration_of(chosen).implementation)(chosen, wire, agreement)
     return made
 
 
 def make_watched(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire], settings: Any) -> Exchange:
-    """The same over `wire(settings, Declaration.word)`; it forgets whenever the ranks begin anew."""
+    """Construct the exchange over `wire(settings, Declaration.word)`; it resets whenever a new world begins."""
     made = make(chosen, wire(settings, declaration_of(chosen).word))
     worlds.watch(made)
     return made
 
 
 def maker(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire]) -> Callable[[Any], Exchange] | None:
-    """What `Settings.exchange` is for an optimizer of Keras: makes its exchange. None: Horovod's own."""
+    """Return a function from a Keras optimizer's settings to its exchange, or None for Horovod's own allreduce."""
     return None if give(chosen).synchronous else lambda settings: make_watched(chosen, wire, settings)

@@ -1,10 +1,10 @@
-"""The fusion policies that are built in; plugin/core/fusion/planner.cc makes their plans."""
+"""Registry of built-in fusion policies; plugin/core/fusion/planner.cc makes their plans."""
 
 from __future__ import annotations
 
 THRESHOLD = "threshold"
 OPTIMAL = "optimal"
-# Name -> what it does, for tables.
+# Name -> summary for tables.
 BUILT_IN: dict[str, str] = {
     THRESHOLD: "Horovod's own merging of what happens to be ready",
     "none": "every tensor alone",
@@ -12,7 +12,7 @@ BUILT_IN: dict[str, str] = {
     "mgwfbp": "the greedy rule of MG-WFBP",
     OPTIMAL: "the plan that ends first, by dynamic programming",
 }
-# Switches of Horovod under which it merges in a way of its own: what they say against plans, and what can be done.
+# Horovod switches that conflict with plans -> (reason, remedy).
 EXCLUDING = {
     "HOROVOD_AUTOTUNE": (
         "autotuning changes what is merged while a plan says it",
@@ -23,5 +23,5 @@ EXCLUDING = {
         "Leave one of them out: horovodrun without --disable-group-fusion, or fusion=threshold.",
     ),
 }
-# Those that are asked for because of what they merge, not because that is faster.
+# Policies with a fixed plan, chosen for how they merge rather than for speed.
 FIXED = ("none", "single")
