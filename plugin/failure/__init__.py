@@ -1,1 +1,1 @@
-"""Failures as a rank sees them: what it reports to its launcher, and what it shows of an error that nobody caught."""
+"""Failures of a rank: reports to its launcher, and the excerpt shown of an uncaught error."""

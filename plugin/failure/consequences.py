@@ -10,24 +10,24 @@ from paceline.native.library import loaded
 
 FAILURE, END = "failure", "end"
 _TEXT_BYTES = 4096
-# By the names of classes, also those that only the text of a traceback names. Subclasses are meant, too.
+# By class name, because a traceback's text has only names. Subclasses count, too.
 FOLLOWS = {
     "HorovodInternalError": FAILURE,
     "StageFailed": FAILURE,
     "StageLost": FAILURE,
     "HorovodEnded": END,
 }
-_ENDED = "has been shut down"  # Horovod has one class for both
+_ENDED = "has been shut down"  # Horovod raises the same class for failure and end
 
 
 def of_name(name: str, text: str) -> str:
-    """Return what an error of the class `name` follows from: FAILURE, END or nothing."""
+    """Return the cause of an error of the class `name`: FAILURE, END or ""."""
     follows = FOLLOWS.get(name.rpartition(".")[2], "")
     return END if _ENDED in text and follows else follows
 
 
 def of(error: BaseException) -> str:
-    """Return what an error follows from: it, or one that it was raised from or after."""
+    """Return the cause of an error or of one in its chain: FAILURE, END or ""."""
     return next(filter(None, map(_of_one, _chain(error))), "")
 
 
@@ -38,7 +38,7 @@ def _of_one(error: BaseException) -> str:
     for kind in type(error).__mro__:
         if kind.__name__ in FOLLOWS:
             return FOLLOWS[kind.__name__]
-    # TensorFlow has classes of its own: there, the text is what the library heard of another rank.
+    # TensorFlow raises its own classes; their text has the failure that the library received from another rank.
     return FAILURE if any(why in text for why in _heard()) else ""
 
 
@@ -51,7 +51,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _heard() -> Iterator[str]:
-    """What Horovod's libraries in this process heard of a rank that failed, the first line."""
+    """Yield the first line of each failure notice that Horovod's libraries in this process received."""
     out = ctypes.create_string_buffer(_TEXT_BYTES)
     for framework in ("torch", "tensorflow"):
         if f"horovod.{framework}.mpi_ops" in sys.modules:

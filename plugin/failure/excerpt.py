@@ -1,4 +1,4 @@
-"""The part of a traceback that tells the user something: frames of the user's own files, and the error."""
+"""Excerpt of a traceback for the user: frames of the user's own files, and the error."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _COLUMNS = 400  # of a line
 
 
 def users(path: str) -> bool:
-    """Return whether a file is the user's own, no library's."""
+    """Return True if a file is the user's own, not a library's."""
     library = (path.startswith("<") and path != "<string>") or "site-packages" in path or "dist-packages" in path
     return not library and not path.startswith(sysconfig.get_path("stdlib"))
 
 
 def place(trace: TracebackType | None) -> str:
-    """Return the innermost line of the user's own; empty where there is none."""
+    """Return the innermost line of the user's files; "" if there is none."""
     return next((f"{one.filename}, line {one.lineno}" for one, own in reversed(_frames(trace)) if own), "")
 
 
@@ -57,7 +57,7 @@ def _left_out(frames: int) -> list[str]:
 
 
 def _frames(trace: TracebackType | None) -> list[tuple[traceback.FrameSummary, bool]]:
-    """Return the frames, and whether each is the user's own: Paceline may stand anywhere, also beside the script."""
+    """Return the frames, each with True if it is the user's own; Paceline may be installed next to the script."""
     modules = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in traceback.walk_tb(trace)]
     summaries = traceback.extract_tb(trace)
     return [(one, users(one.filename) and module != "paceline") for one, module in zip(summaries, modules, strict=True)]

@@ -1,7 +1,7 @@
 """Reports of a rank to the launcher that started it: lines of JSON on standard error.
 
-Standard error comes from every rank, through horovodrun, ssh, mpirun and the tasks of a scheduler alike. `paceline run`
-and `paceline rank` ask for reports with a variable, and remove the lines from what they show.
+Standard error arrives from every rank, through horovodrun, ssh, mpirun and the tasks of a scheduler alike. `paceline
+run` and `paceline rank` request reports with a variable, and remove the lines from their output.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from paceline.variables import environ
 
 MARK = "Paceline reports: "
 VARIABLE = "_PACELINE_REPORTS"
-# Values of the variable: how ranks fail; also how they begin and leave.
+# Values of the variable: reports of failures only; also of start and exit.
 FAILURES, ALL = "failures", "all"
 _STANDARD_ERROR = 2
 
 
 class Came(msgspec.Struct, tag="came"):
-    """The rank has come to hvd.init()."""
+    """The rank has reached hvd.init()."""
 
     host: str
 
@@ -32,30 +32,33 @@ class Reduced(msgspec.Struct, tag="reduced"):
 
 
 class Recorded(msgspec.Struct, tag="recorded"):
-    """The rank, one of `size`, has written its trace after `steps` steps, as many as were asked for."""
+    """The rank, one of `size`, has written its trace after the requested number of `steps`."""
 
     size: int
     steps: int
 
 
 class Left(msgspec.Struct, tag="left"):
-    """The rank has ended its script in order."""
+    """The rank has reached the end of its script."""
 
     steps: int
 
 
 class Exits(msgspec.Struct, tag="exits"):
-    """The rank ends by sys.exit(), which takes a while: the launcher may end it for another's failure meanwhile."""
+    """The rank ends by sys.exit(), which takes a while; the launcher may end it earlier for another rank's failure."""
 
     status: int
 
 
 class Failed(msgspec.Struct, tag="failed"):
-    """An exception that nobody caught.
+    """An uncaught exception.
 
-    `error`: its class and the first line of its text. `place`: the innermost line of the user's own. `lines`: frames of
-    the user's files, and the error. `remedy`: of a UserError, whose problem `error` is. `follows`: FAILURE or END of
-    another rank (paceline.failure.consequences); empty for a cause.
+    Attributes:
+        error: its class and the first line of its text.
+        place: innermost line of the user's files.
+        lines: frames of the user's files, and the error.
+        remedy: remedy of a UserError, whose problem is `error`.
+        follows: FAILURE or END of another rank (paceline.failure.consequences); "" if this error is the cause.
     """
 
     error: str
@@ -70,7 +73,7 @@ _DECODER = msgspec.json.Decoder(Report)
 
 
 def asked(value: str = FAILURES) -> bool:
-    """Return whether a launcher reads the reports of this process, those of ALL kinds if that is given."""
+    """Return True if a launcher reads the reports of this process; with ALL, only if it reads all kinds."""
     return environ().get(VARIABLE) in (value, ALL)
 
 
@@ -80,10 +83,10 @@ def send(report: Report) -> None:
 
 
 def write(line: str) -> None:
-    """Write a line past what Python has not written yet. Where errors go into a file, the file is the user's."""
+    """Write a line to standard error without Python's buffer, unless standard error is a file, which is the user's."""
     with contextlib.suppress(OSError):
         if not stat.S_ISREG(os.fstat(_STANDARD_ERROR).st_mode):
-            # In one call, which the system keeps together: other threads write at the same time.
+            # In one call, which the system does not split: other threads write at the same time.
             os.write(_STANDARD_ERROR, f"{line}\n".encode())
 
 

@@ -1,1 +1,1 @@
-"""How a rank leaves the world in order: it takes part until all ranks are through."""
+"""Orderly exit of a rank: it takes part in the others' rounds until all ranks have finished."""

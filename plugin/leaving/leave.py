@@ -1,8 +1,8 @@
-"""What shutdown() and the end of a script do before this rank leaves, where exchanges are not synchronous.
+"""Work before a rank leaves, in shutdown() and at the end of a script, if exchanges are not synchronous.
 
-Ranks with a partial exchange are through at different times, and those of a local or pipelined one have updates left.
-A rank that leaves takes part in the others' rounds until all are through; then all make the updates that are left, and
-their models equal.
+Ranks with a partial exchange finish at different times, and ranks with a local or pipelined one have updates left. A
+rank that leaves takes part in the others' rounds until all have finished. Then all ranks make the updates that are
+left, and make their models equal.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SAME = "Keep the same models and optimizers on all ranks until the end, or call
 
 
 def leave(library: ctypes.CDLL) -> None:
-    """Take part until all ranks of `library` are through, make what is left, and say on one rank what that was.
+    """Take part until all ranks of `library` have finished, make the updates left, and report them on one rank.
 
-    Does nothing where this rank leaves by an exception, where ranks only begin anew (elastic training), and without an
-    exchange that is not synchronous. Never raises: the end must not fail for it.
+    Does nothing if this rank leaves by an exception, if the ranks only restart (elastic training), or if all exchanges
+    are synchronous. Never raises, because the exit must not fail for it.
     """
     if library.horovod_size() == 1 or reasons.resetting() or reasons.failed():
         return
@@ -39,7 +39,7 @@ def leave(library: ctypes.CDLL) -> None:
     sets = process_sets(library)
     if not sets:
         return
-    gc.collect()  # what lives is to be the same on all ranks
+    gc.collect()  # so that the same objects are alive on all ranks
     left = {number: [one.exchange.left for one in endings(library, number)] for number in sets}
     library.horovod_paceline_partial_flush_all()
     why = wait_for_all(library, config.settings().drain_limit_s)
@@ -49,13 +49,13 @@ def leave(library: ctypes.CDLL) -> None:
     for number in sets:
         try:
             _finish(library, number, left[number])
-        except (UserError, RuntimeError) as error:  # a lost rank: its own end says why
+        except (UserError, RuntimeError) as error:  # another rank was lost; that rank reports why
             tell(f"rank {library.horovod_rank()}, at its end: {error}")
     _meet(library, 0, "left", [0])
 
 
 def _finish(library: ctypes.CDLL, process_set_id: int, left: Sequence[int]) -> None:
-    """Drain all exchanges of a process set, and make models equal that are not by that."""
+    """Drain all exchanges of a process set, and average models that differ after that."""
     all_of = endings(library, process_set_id)
     labels = zlib.crc32(repr([one.exchange.wire.label for one in all_of]).encode())
     together = _meet(library, process_set_id, "held", [len(all_of), labels])
@@ -80,7 +80,7 @@ def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) ->
         if not alike:
             return
         met = _meet(library, process_set_id, f"made.{one.exchange.wire.label}", [made])
-        if not met:  # another rank is gone
+        if not met:  # another rank has left
             return
         most = met[0][1]
         if one.exchange.models_differ:
@@ -101,6 +101,6 @@ def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) ->
 
 
 def _meet(library: ctypes.CDLL, process_set_id: int, what: str, values: Sequence[int]) -> list[tuple[int, int]]:
-    """The least and the most of each value over the ranks; [] if a rank is gone."""
+    """Return the minimum and maximum of each value over the ranks; [] if a rank has left."""
     met = extremes(library, process_set_id, f"paceline.leaving.{what}", values)
     return [] if met.reason else list(zip(met.least, met.most, strict=True))

@@ -1,4 +1,4 @@
-"""Why this rank leaves: in order, or because something failed."""
+"""Reason that this rank leaves: the end of its script, a failure, or an elastic reset."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 _exit = sys.exit
 _installed = False
 _exiting = False
-_status: Any = None  # as sys.exit() got it
+_status: Any = None  # argument of sys.exit()
 
 
 def _exit_noted(status: Any = None, /) -> NoReturn:
-    # Nothing else knows the status while handlers of atexit run.
+    # Python does not expose the status to atexit handlers.
     global _status
     if threading.current_thread() is threading.main_thread():
         _status = status
@@ -22,7 +22,10 @@ def _exit_noted(status: Any = None, /) -> NoReturn:
 
 
 def install() -> None:
-    """Note from here on with which status the script exits. Called by init(), whose handler of atexit comes first."""
+    """Record the status of sys.exit() from here on.
+
+    init() calls it after registering its own atexit handler, which therefore runs after this module's.
+    """
     global _installed, _status
     _status = None
     if not _installed:
@@ -37,27 +40,27 @@ def _note_exit() -> None:
 
 
 def exiting() -> bool:
-    """Whether the script has ended, so that no other world follows."""
+    """Return True if the script has ended, so that no other world follows."""
     return _exiting
 
 
 def status() -> int:
-    """Return the exit status of a script that ended by sys.exit(); 0 before and without."""
+    """Return the exit status of a script that ended by sys.exit(); 0 before the end and without a status."""
     if not _exiting or _status is None:
         return 0
     return _status & 0xFF if isinstance(_status, int) else 1
 
 
 def failed() -> bool:
-    """Whether this rank leaves by an exception, or with a status that says so: nobody must wait for it then."""
+    """Return True if this rank leaves by an exception or with a failure status: no rank must wait for it then."""
     if _exiting:
         return _status not in (None, 0) or hasattr(sys, "last_type")
-    error = sys.exc_info()[1]  # of a handler or a finally around shutdown()
+    error = sys.exc_info()[1]  # in an except or finally block around shutdown()
     return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 def resetting() -> bool:
-    """Whether elastic training shuts down to begin anew, with other ranks maybe: nobody is through."""
+    """Return True if elastic training shuts down to restart, maybe with other ranks: no rank has finished."""
     frame = sys._getframe()
     while (caller := frame.f_back) is not None:
         frame = caller

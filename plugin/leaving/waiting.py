@@ -1,4 +1,4 @@
-"""A rank that is through waits until all are: what it hears of the others, and what it says meanwhile."""
+"""Wait of a finished rank for the others: status messages that it receives, and reports to the user."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from paceline.telling import tell
 
-# How often is looked, and asked: seldom once it takes long.
+# Intervals between polls, and between queries of the other ranks, which grow.
 _LOOK_S = 0.002
 _FIRST_ASK_S, _LAST_ASK_S, _GROWTH = 0.02, 1.0, 1.5
-# When is told what is waited for: first after this, then after twice as long each time, at most every minute.
+# Delay of the first report, which doubles for each further one up to the maximum.
 _FIRST_LINE_S, _LINES_S = 2.0, 60.0
-# Ranks that wait for an operation of all ranks for so long without an update wait for those that are through.
+# Ranks that wait this long for an operation of all ranks, without an update, wait for the finished ranks.
 _STUCK_S = 3.0
 
 
 class Standing(NamedTuple):
-    """One rank: is through, waits for an operation of all ranks, and has made updates with a partial exchange."""
+    """Status of one rank: finished; waiting for an operation of all ranks; updates made with a partial exchange."""
 
     through: bool
     waits: bool
@@ -27,17 +27,17 @@ class Standing(NamedTuple):
 
 
 def standings(library: ctypes.CDLL, size: int) -> tuple[int, list[Standing]]:
-    """The number of this rank's last answered question, -1 if the world has ended, and what was heard."""
+    """Return the number of this rank's last answered query, -1 if the world has ended, and the ranks' status."""
     out = (ctypes.c_int64 * (3 * size))()
     number = int(library.horovod_paceline_leaving_heard(out, size))
     return number, [Standing(bool(out[n]), bool(out[n + 1]), out[n + 2]) for n in range(0, 3 * size, 3)]
 
 
 def wait_for_all(library: ctypes.CDLL, limit_s: float) -> str:
-    """Wait until all ranks are through; "" then, else why not: the end of a sentence about this rank.
+    """Wait until all ranks have finished; return "" then, else the reason, as the end of a sentence about this rank.
 
-    Gives up after `limit_s` without news of an update or of a rank that is through, and where those that are not
-    through wait for an operation that this rank will not call.
+    Aborts after `limit_s` without a new update or a newly finished rank, and if the other ranks wait for an operation
+    that this rank will not call.
     """
     rank, size = int(library.horovod_rank()), int(library.horovod_size())
     begin = changed = last_ask = time.monotonic()
@@ -78,7 +78,7 @@ def wait_for_all(library: ctypes.CDLL, limit_s: float) -> str:
 
 
 def line(rank: int, heard: Sequence[Standing], first: Sequence[Standing], waited_s: float) -> str:
-    """What this rank waits for, and for about how long, from what it heard first and `waited_s` later."""
+    """Describe the ranks that this rank waits for and the expected wait, from the first status and the current one."""
     missing = [other for other, one in enumerate(heard) if not one.through]
     left = max(heard[rank].updates - heard[other].updates for other in missing)
     text = f"rank {rank} is through and waits for {_ranks(missing)}"
