@@ -1,1 +1,1 @@
-"""Models that are averaged now and then."""
+"""The local exchange: updates with a rank's own gradients, and periodic averages of models."""

@@ -1,4 +1,4 @@
-"""The local exchange: gradients stay on their rank, or in its site; models are averaged (paceline.local.settings)."""
+"""The local exchange: gradients stay on their rank or in its site; models are averaged (paceline.local.settings)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.local.settings import Local
 
 
 class LocalExchange(Exchange):
-    """Answers with the gradients of the rank, or their mean in its site; models travel in `around`."""
+    """Answer with the gradients of the rank, or with their mean in its site; `around` averages models."""
 
     settings: Local
     # A rank whose gradients overflow would make fewer updates than the others.
@@ -28,20 +28,20 @@ class LocalExchange(Exchange):
                 "the messages that they start.",
                 "Leave delay out, or train with paceline.torch.",
             )
-        self._members: set[Key] = set()  # whose gradients would travel
+        self._members: set[Key] = set()  # keys of the gradients
         if settings.inside is not None:
             self.gradients_wire = wire.among(_checked(settings.inside, wire.label))
         self.around: OuterUpdates = OuterUpdates(settings, wire, self.ops, self.meet, lambda: self._members)
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
-        """See Exchange.start."""
+        """Return the rank's own gradients, or start their average within the site."""
         self._members.update(bucket.members)
         if self.settings.inside is not None:
             return self.gradients_wire.start(bucket, tensors, exact=True)
         return lambda: list(tensors)
 
     def weigh(self, weighted: bool) -> None:
-        """Note if gradients are weighted. Raises UsageError for those that travel inside a site."""
+        """Note if gradients are weighted. Raises UsageError for weighted gradients that are averaged in a site."""
         if weighted and self.settings.inside is not None:
             raise UsageError(
                 f"{self.wire.label}: a weight was given together with hvd.Local(inside=...).",
@@ -53,24 +53,24 @@ class LocalExchange(Exchange):
         self._members.update(member for bucket in buckets.values() for member in bucket.members)
 
     def drain(self) -> list[Update]:
-        """Nothing is in flight; models are averaged afterwards.
+        """Return []: nothing is in flight; models are averaged afterwards.
 
-        Raises UserError, within a minute, where ranks have made unequally many updates.
+        Raises UserError, within a minute, if ranks have made different numbers of updates.
         """
         self.around.meet_before_drain()
         return []
 
     def _state(self) -> dict[str, Any] | None:
-        """This rank's updates since the last average, and what the outer optimizer has; None before the first update.
+        """Return the updates since the last average and the outer optimizer's state; None before the first update.
 
-        To go on from, every rank saves its own, and its own model.
+        Every rank saves its own state, together with its own model.
         """
         around = self.around.state()
         if around is None:
             return None
         process_set = self.wire.process_set
         whose = {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
-        # An update without gradients: other exchanges refuse the state, which they would lose.
+        # An update without gradients, so that other exchanges, which would lose the state, refuse it.
         return {"k": self.settings.tag, **whose, "in_flight": [({}, 1.0)], self.around.key: around}
 
     def differs(self, state: dict[str, Any]) -> bool:

@@ -1,7 +1,7 @@
-"""Averages of what the inner optimizer keeps, such as the moments of Adam.
+"""Averages of the inner optimizer's state, such as the moments of Adam.
 
-DES-LOC (ICLR 2026): averages of weights alone let moments drift apart, and may oscillate; moments are averaged too,
-more rarely than weights.
+DES-LOC (ICLR 2026): with averages of weights alone, moments diverge and may oscillate; moments are therefore averaged
+too, less often than weights.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 from paceline.exchange.ops import Cell, Ops
 from paceline.exchange.wire import Wire
 
-# Weights that have updates of their own (Wire.update_set).
+# Weights that are updated separately (Wire.update_set).
 Set = frozenset[int] | None
 
 
 class Moments:
-    """After every so many updates of a set of weights, its moments become the mean of all ranks'."""
+    """Average the moments of a set of weights over all ranks, every `every` updates of the set."""
 
     def __init__(self, every: int, wire: Wire, ops: Ops) -> None:
         self._every = every
         self._wire = wire
         self._ops = ops
-        # Updates and work since the last average, of each set of weights that has updates of its own.
+        # Updates and work since the last average, of each set of weights that is updated separately.
         self._cells: dict[Set, tuple[Cell, Cell]] = {}
 
     def updated(self, known: Mapping[int, Any], key: Set, work: Any) -> None:
-        """An update of the weights `known` was made, with this work behind it, if updates have weights."""
+        """Count an update of the weights `known`, and its work if updates have weights; average if that is due."""
         count, worked = self._of(key)
         updates = count.read() + 1
         count.assign(self._ops.where(updates >= self._every, 0, updates))
@@ -66,12 +66,12 @@ class Moments:
             yield key, (int(count.value()), float(worked.value()))
 
     def put(self, key: Set, count: int, work: float) -> None:
-        """Go on with what `numbers` yielded."""
+        """Restore what `numbers` yielded."""
         cells = self._of(key)
         cells[0].set(count)
         cells[1].set(work)
 
     def forget(self) -> None:
-        """Count from the beginning."""
+        """Reset all counts."""
         for key in self._cells:
             self.put(key, 0, 0.0)

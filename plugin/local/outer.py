@@ -1,4 +1,4 @@
-"""Averages of models with an outer optimizer: SGD with momentum on what they change (see paceline.local.settings)."""
+"""Averages of models with an outer optimizer: SGD with momentum on their changes (see paceline.local.settings)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Means = Callable[[], dict[int, Any]]
 
 
 class OuterUpdates(ModelAveraging):
-    """Fragments of models become, in turn, what the outer optimizer makes of their mean; after a drain all of them do.
+    """Apply the outer optimizer to the mean of each fragment of the model in turn; after a drain, to all fragments.
 
-    Each set of weights that has updates of its own counts apart: its updates, and the work behind them.
+    Each set of weights that is updated separately has its own count of updates and its own work.
     """
 
     key = "local"
@@ -33,27 +33,27 @@ class OuterUpdates(ModelAveraging):
         meet: Callable[[str, list[int], str], None],
         members: Callable[[], set[Key]],
     ) -> None:
-        """See ModelAveraging."""
+        """Construct the averaging of one optimizer, as ModelAveraging."""
         super().__init__(settings.sync_every, wire, ops, meet, members, "the local exchange")
         self._settings = settings
         self._turns = turns(settings.sync_every, settings.fragments, settings.delay)
         self._encoded = wire.travel.choice.lossy
-        self._begun = ops.cell(False)  # whether `_anchors` hold what all ranks began with
+        self._begun = ops.cell(False)  # True if `_anchors` hold the initial weights
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
         self._velocities: dict[int, Cell] = {}  # v
         self._moments = Moments(settings.moments_every, wire, ops) if settings.moments_every else None
         self._apart = ops.cell(0)  # updates since all weights were equal, where they are not after each average
-        # The means on their way: of which set and fragment. Only where Python sees every update.
+        # The means in flight, with their set and fragment. Only where Python sees every update.
         self._ahead: tuple[Set, int, Means] | None = None
-        self.idle = False  # whether no rank had worked before the last averages, where updates have weights (PyTorch)
+        self.idle = False  # True if no rank had work before the last averages, where updates have weights (PyTorch)
         self._idle_turns = 0
         self._filled_parts = 1
-        self._weighs = False  # whether updates have weights
-        self._work = ops.cell(0.0)  # that of the update that is being made
-        self._works: dict[Set, list[Cell]] = {}  # that since the last average, of each fragment
+        self._weighs = False  # True if updates have weights
+        self._work = ops.cell(0.0)  # work of the current update
+        self._works: dict[Set, list[Cell]] = {}  # work since the last average, of each fragment
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
-        """See AroundUpdates.update."""
+        """Call `step`, and make the averages that are due."""
         if self._anchored:
             known = self._meet_weights(self._wire.shared(weights(), self._members()))
             self._ops.cond(self._begun.read(), lambda: None, lambda: self._begin(known))
@@ -90,7 +90,7 @@ class OuterUpdates(ModelAveraging):
         return self._works[key]
 
     def _parts(self, known: Mapping[int, Any]) -> list[Mapping[int, Any]]:
-        """The weights of each fragment."""
+        """Return the weights of each fragment."""
         shared = self._wire.shared(known, self._members())
         sizes = {index: math.prod(weight.shape) for index, weight in shared.items()}
         parts = parted(sizes, self._settings.fragments)
@@ -112,7 +112,7 @@ class OuterUpdates(ModelAveraging):
             done.update(known)
             for fragment, part in enumerate(self._parts(known)):
                 found = self._start(part, key, fragment)()
-                if not found and self._settings.mixing:  # without work; weights differ all the same
+                if not found and self._settings.mixing:  # no rank had work, but weights differ
                     found = self._wire.start_means(part)()
                 self._settle(part, found, 0.0)
         self._apart.set(0)
@@ -130,7 +130,7 @@ class OuterUpdates(ModelAveraging):
         if self._weighs:
             cell = self._works_of(key)[fragment]
             work = cell.read()
-        # Ranks that end may have means in flight that others never started.
+        # Another name at the end: this rank may have means in flight that others never started.
         kind = "last" if self.leaving and self._settings.delay else ""
         means = self._wire.start_means(part, values, work, self._encoded, kind)
         if self._weighs:
@@ -142,13 +142,13 @@ class OuterUpdates(ModelAveraging):
         return changed if self._encoded else means
 
     def _land(self, part: Mapping[int, Any]) -> None:
-        """Use the means that travel."""
+        """Use the means in flight."""
         if self._ahead is not None:
             (_, _, means), self._ahead = self._ahead, None
             self._settle(part, means(), self._settings.mixing)
 
     def _settle(self, part: Mapping[int, Any], means: Mapping[int, Any], mixing: float) -> None:
-        """Give weights their means, mixed with so much of what this rank has."""
+        """Assign the means to the weights; `mixing` is the share of the rank's own values."""
         if self._weighs and part:
             self._idle_turns = 0 if means else self._idle_turns + 1
             self.idle = self._idle_turns >= self._filled_parts
@@ -160,8 +160,8 @@ class OuterUpdates(ModelAveraging):
             self._wire.assign(part[index], after)
 
     def _after(self, index: int, mean: Any) -> Any:
-        """Return a weight after the step of the outer optimizer; the mean itself where there is none."""
-        if index not in self._anchors:  # there is no outer optimizer, or the weight came after the last update
+        """Return a weight after the step of the outer optimizer; the mean itself without an outer optimizer."""
+        if index not in self._anchors:  # no outer optimizer, or a weight added after the last update
             return mean
         settings, anchor, velocity = self._settings, self._anchors[index], self._velocities.get(index)
         if velocity is None:
@@ -176,7 +176,7 @@ class OuterUpdates(ModelAveraging):
     # --- drains -------------------------------------------------------------------------------------------------------
 
     def drained(self, weights: Weights, updates: int) -> None:
-        """See AroundUpdates.drained: an average, if there were updates since the last one."""
+        """Average, if there were updates since the last average."""
         if self.left and not self.leaving:
             if self._ahead is not None:
                 key, fragment, _ = self._ahead
@@ -222,7 +222,7 @@ class OuterUpdates(ModelAveraging):
         return state
 
     def load(self, state: dict[str, Any] | None, weights: Weights) -> None:
-        """See AroundUpdates.load."""
+        """Restore `state`; None: start from the beginning."""
         self.forget()
         if state is None:
             return
@@ -248,7 +248,7 @@ class OuterUpdates(ModelAveraging):
             self._ahead = _set_of(key), int(fragment), lambda: found
 
     def forget(self) -> None:
-        """See AroundUpdates.forget: the outer optimizer begins anew."""
+        """Reset all counts and the outer optimizer."""
         super().forget()
         for cell in (self._work, *(one for many in self._works.values() for one in many)):
             cell.set(0.0)
@@ -257,7 +257,7 @@ class OuterUpdates(ModelAveraging):
         if self._moments is not None:
             self._moments.forget()
         self._begun.set(False)
-        if self._wire.graph_ops is None:  # weights may have other shapes from here on
+        if self._wire.graph_ops is None:  # weights may change their shapes
             self._anchors.clear()
             self._velocities.clear()
 
@@ -271,7 +271,7 @@ class OuterUpdates(ModelAveraging):
     def _meet_weights(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
         for index, weight in weights.items():
             if index not in self._anchors:
-                # One that comes later begins with what it is now; in a graph the first execution follows at once.
+                # A weight added later begins with its current value; in a graph the first execution follows at once.
                 self._anchors[index] = self._wire.cell_of(weight)
                 if self._settings.outer:
                     self._velocities[index] = self._wire.cell_of(weight)
@@ -280,7 +280,7 @@ class OuterUpdates(ModelAveraging):
 
 
 def _named(key: Set) -> list[int] | None:
-    """A set as states hold it."""
+    """Return a set as in saved states."""
     return None if key is None else sorted(key)
 
 

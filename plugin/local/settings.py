@@ -2,10 +2,10 @@
 
 Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019: every rank updates its own model with its own
 gradients, and after H updates all models become their mean; 1/H of the messages. Douillard et al., "DiLoCo:
-Distributed Low-Communication Training of Language Models", arXiv 2311.08105: what H updates have changed, averaged
-over the ranks, is the gradient of an outer optimizer, SGD with (Nesterov) momentum. Fragments, delay and mixing:
-Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv 2501.18512. Averages of moments: "DES-LOC:
-Desynced Low Communication Adaptive Optimizers for Training Foundation Models", ICLR 2026.
+Distributed Low-Communication Training of Language Models", arXiv 2311.08105: the change of the weights in H updates,
+averaged over the ranks, is the gradient of an outer optimizer, SGD with (Nesterov) momentum. Fragments, delay and
+mixing: Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv 2501.18512. Averages of moments:
+"DES-LOC: Desynced Low Communication Adaptive Optimizers for Training Foundation Models", ICLR 2026.
 """
 
 from __future__ import annotations
@@ -24,20 +24,26 @@ def _millionths(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Local(ExchangeSettings):
-    """Updates with this rank's own gradients; models are averaged now and then.
+    """Local SGD: each rank updates its model with its own gradients, and models are averaged periodically.
 
-    `sync_every`: H, the updates of a rank between two averages of a weight. With x what all ranks had after the last
-    average, m the mean of their weights now and d = x - m, x becomes x - outer_lr * v, where v = outer_momentum * v +
-    d; with `nesterov` x - outer_lr * (d + outer_momentum * v). Without outer momentum and with outer_lr 1 that is m.
+    Let x be the weights of all ranks after the last average, m the mean of their current weights, and d = x - m. An
+    average sets v = outer_momentum * v + d, and x to x - outer_lr * v, or with `nesterov` to
+    x - outer_lr * (d + outer_momentum * v). With outer_momentum=0 and outer_lr=1, x becomes m.
 
-    `fragments`: n parts of the model that are averaged in turn, each every H updates, one every H / n. `delay`: updates
-    of a rank between the start of a message and the use of its mean, less than H / n (PyTorch). `mixing`: share a of a
-    rank's own weights in what it goes on with, (1 - a) x + a w. `moments_every`: updates between two averages of the
-    moments of the optimizer, such as those of Adam; 0: never. `inside`: a process set with this rank, such as the ranks
-    of a site, over which gradients are averaged in every update; models are averaged over all ranks.
+    Args:
+        sync_every: H, updates of a rank between two averages of a weight; H >= 1.
+        outer_momentum: momentum of the outer optimizer, at least 0 and below 1.
+        outer_lr: learning rate of the outer optimizer, above 0.
+        nesterov: Nesterov momentum.
+        fragments: n parts of the model that are averaged in turn, one every H / n updates; 1 <= n <= H.
+        delay: updates of a rank between the start of a message and the use of its mean, 0 <= delay < H / n (PyTorch).
+        mixing: share a of a rank's own weights w after an average, (1 - a) x + a w; 0 <= a <= 1.
+        moments_every: updates between two averages of the optimizer's moments, such as Adam's; 0 disables them.
+        inside: a process set with this rank, such as the ranks of a site. Gradients are averaged over it in every
+            update; models are averaged over all ranks.
 
-    Raises UserError for other values than H >= 1, 0 <= outer_momentum < 1, outer_lr > 0, 1 <= n <= H, 0 <= delay < H /
-    n, 0 <= mixing <= 1, moments_every >= 0.
+    Raises:
+        UserError: for values outside these ranges.
     """
 
     tag: ClassVar[int] = LOCAL_TAG
@@ -75,7 +81,7 @@ class Local(ExchangeSettings):
 
     @property
     def needs_optimizer(self) -> tuple[str, str] | None:
-        """See ExchangeSettings.needs_optimizer: always."""
+        """Problem and remedy for tapes, which never can use this exchange."""
         return (
             'A tape was given exchange="local"; it does not know when the model is updated.',
             "Use a plain tf.GradientTape and call hvd.average_variables(model.trainable_variables) on all ranks after "
@@ -84,12 +90,12 @@ class Local(ExchangeSettings):
 
     @property
     def outer(self) -> bool:
-        """True if there is more to do than to take the mean."""
+        """True if the outer optimizer does more than take the mean."""
         return self.outer_momentum > 0 or self.outer_lr != 1
 
     @property
     def parts_ways(self) -> bool:
-        """True if models differ right after an average, too."""
+        """True if models differ even right after an average."""
         return self.fragments > 1 or self.mixing > 0
 
 
