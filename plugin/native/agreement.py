@@ -1,6 +1,6 @@
-"""What ranks agree on: whole numbers, compared in the thread of a caller that waits for all of them.
+"""Agreement between ranks on integers, compared in the thread of a caller that waits for all ranks.
 
-An agreement has a label that no other has at that time, and all ranks give it equally many numbers.
+Each agreement needs a label that no other one has at the same time; all ranks pass the same number of integers.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from paceline.native.interruptible import interruptible
 from paceline.native.library import ended
 from paceline.native.prototypes import ERROR_BYTES
 
-# How long a rank waits for the others to do the same.
+# Timeout of a rank that waits for the others.
 MEET_LIMIT_S = 60.0
-# What to do where exchanges do not meet.
+# Remedy where exchanges do not meet.
 SAME_EXCHANGE = "Give all ranks the same exchange, and call drain() or discard() on all of them after the same update."
-MOST = (1 << 52) - 1  # with as much added to them numbers travel as float64
+MOST = (1 << 52) - 1  # core sends a number plus an offset of this size as float64
 
 
 class Met(NamedTuple):
-    """The least and the most of each number over the ranks; `reason`: why they did not meet, or ""."""
+    """Minimum and maximum of each number over the ranks; `reason`: why the ranks did not meet, or ""."""
 
     least: list[int]
     most: list[int]
@@ -32,7 +32,7 @@ class Met(NamedTuple):
 def extremes(
     library: ctypes.CDLL, process_set_id: int, label: str, values: Sequence[int], limit_s: float | None = None
 ) -> Met:
-    """Wait for all ranks of the process set to call this under one `label`; for MEET_LIMIT_S unless given."""
+    """Wait for all ranks of the process set to call this with the same `label`, for `limit_s` (None: MEET_LIMIT_S)."""
     limit_s = MEET_LIMIT_S if limit_s is None else limit_s
     count = len(values)
     own, least, most = ((ctypes.c_int64 * count)(*values) for _ in range(3))
@@ -45,10 +45,12 @@ def extremes(
 def agree(
     library: ctypes.CDLL, process_set_id: int, label: str, values: Sequence[int], meaning: str, remedy: str
 ) -> None:
-    """Wait for all ranks to call this with the same `values`, which are `meaning`.
+    """Wait for all ranks to call this with the same `values`; `meaning` describes them in errors.
 
-    Raises UsageError with `remedy` where some have other values, UserError with the reason where some do not come
-    within MEET_LIMIT_S; where the world has ended that is a HorovodInternalError, too.
+    Raises:
+        UsageError: with `remedy`, if some ranks have other values.
+        UserError: with the reason, if some ranks do not call it within MEET_LIMIT_S; it is a HorovodInternalError, too,
+            if the world has ended.
     """
     met = extremes(library, process_set_id, label, values)
     if met.reason:
@@ -64,9 +66,9 @@ def agree(
 def everyone(
     library: ctypes.CDLL, label: str, own: Sequence[int], remedy: str, limit_s: float | None = None
 ) -> list[tuple[int, ...]]:
-    """Each rank's `own`, from 0 to MOST, by rank. Raises UserError as `agree` where not all ranks come."""
+    """Return the numbers `own` of each rank, from 0 to MOST, by rank. Raises UserError as `agree` does."""
     rank, size, count = int(library.horovod_rank()), int(library.horovod_size()), len(own)
-    # Each has a place of its own; the largest number in a place is the one that its rank wrote there.
+    # Each rank writes only its own places; the maximum of a place over the ranks is the number written there.
     places = [0] * (size * count)
     places[rank * count : (rank + 1) * count] = list(own)
     met = extremes(library, 0, label, places, limit_s)
@@ -76,6 +78,6 @@ def everyone(
 
 
 def not_met(library: ctypes.CDLL, where: str, reason: str, remedy: str) -> Exception:
-    """The error of a rank that waited in vain: a HorovodInternalError, too, where the world has ended."""
+    """Return the error of a rank that waited without effect; a HorovodInternalError, too, if the world has ended."""
     kind = ranks_lost if ended(library) else UserError
     return kind(f"Rank {library.horovod_rank()} waited for all ranks at {where}: {reason}", remedy)

@@ -11,7 +11,7 @@ Residual = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def residual(library: ctypes.CDLL, process_set_id: int, name: str) -> Residual | None:
-    """A copy of what encoding `name` has lost so far, flat; None if nothing is kept of it."""
+    """Return a flat copy of the residual of `name`; None if there is none."""
     get = library.horovod_paceline_residual_get
     count = get(name.encode(), process_set_id, None, 0)
     while count >= 0:
@@ -19,14 +19,14 @@ def residual(library: ctypes.CDLL, process_set_id: int, name: str) -> Residual |
         found = get(name.encode(), process_set_id, values.ctypes.data, count)
         if found == count:
             return values
-        count = found  # a gradient of another size came in between
+        count = found  # a gradient of another size was encoded in between
     return None
 
 
 def put_residual(library: ctypes.CDLL, process_set_id: int, name: str, values: Residual | None) -> None:
-    """Add `values`, what `residual` returned, to the next gradient of `name`; None: nothing.
+    """Add `values`, as returned by `residual`, to the next gradient of `name`; None: drop its residual.
 
-    A gradient of another number of elements drops them.
+    A gradient with another number of elements drops them.
     """
     if values is None:
         library.horovod_paceline_residual_put(name.encode(), process_set_id, None, 0)

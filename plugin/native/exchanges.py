@@ -1,6 +1,6 @@
-"""Which operations of this process belong to which exchange (bridge/exchanges.h).
+"""Registration of this process's operations with exchanges (bridge/exchanges.h).
 
-An operation is what Horovod calls it, in a process set: "allreduce.<name>" of PyTorch, the node's name of TensorFlow.
+An operation is a process set and Horovod's name: "allreduce.<name>" in PyTorch, the node's name in TensorFlow.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ PIPELINED, PARTIAL = "pipelined", "partial"
 
 
 def register(library: ctypes.CDLL, process_set_id: int, name: str, exchange: str, *settings: float) -> None:
-    """Give `name` to `exchange`, with settings as that one's bridge reads them, before its first call.
+    """Register `name` with `exchange` and its settings, before its first call.
 
-    Again with the same settings: as once. Lasts until `unregister`; for the global process set also over shutdown() and
-    init(). Raises UsageError if the name has another exchange or other settings, or these cannot be used.
+    Idempotent. It lasts until `unregister`, for the global process set also over shutdown() and init(). Raises
+    UsageError if the name has another exchange or other settings, or if these cannot be used.
     """
     numbers = (ctypes.c_double * max(len(settings), 1))(*settings)
     error = ctypes.create_string_buffer(ERROR_BYTES)
@@ -30,9 +30,9 @@ def register(library: ctypes.CDLL, process_set_id: int, name: str, exchange: str
 
 
 def unregister(library: ctypes.CDLL, process_set_id: int, name: str) -> None:
-    """Make `name` a plain allreduce again; what is in flight under it in a pipelined exchange is dropped.
+    """Make `name` a plain allreduce again; its results in flight in a pipelined exchange are dropped.
 
-    While something travels under the name, Horovod takes no other operation of it: settle first.
+    While an operation of this name is in transit, Horovod accepts no other one of it: settle first.
     """
     library.horovod_paceline_unregister(process_set_id, name.encode())
 

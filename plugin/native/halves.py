@@ -1,6 +1,7 @@
-"""Names of the halves of an allreduce (bridge/half.h): operations of the split exchange.
+"""Names of the two halves of an allreduce, operations of the split exchange (bridge/half.h).
 
-An allreduce with one of these in its name is a half to the library: each rank has a shard of the tensor.
+The library treats an allreduce with one of these prefixes as a reduce-scatter or an all-gather: each rank has a shard
+of the tensor.
 """
 
 from __future__ import annotations

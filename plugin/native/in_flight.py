@@ -1,4 +1,4 @@
-"""What a pipelined exchange has in flight in one of Horovod's libraries."""
+"""Results in flight of a pipelined exchange in one of Horovod's libraries."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from paceline.native.library import ended
 from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 from paceline.native.world import Process, process
 
-# How long results in flight may take where somebody waits for all of them (drain, state_dict).
+# Timeout for results in flight where a caller waits for all of them (drain, state_dict).
 SETTLE_LIMIT_S = 300.0
 
 
 class InFlight:
-    """Results in flight in `library`, by the full name of an operation. Nothing here talks to other ranks."""
+    """Results in flight in `library`, by the full name of an operation. Nothing here communicates."""
 
     def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
         self._library = library
         self.process_set_id = process_set_id
 
     def settle(self, name: str, limit_s: float = SETTLE_LIMIT_S) -> int:
-        """Wait until nothing of `name` travels; how many results are in flight. Raises RuntimeError with the reason."""
+        """Wait until nothing of `name` is in transit, and return the number of results.
+
+        Raises RuntimeError with the reason of a failure.
+        """
         error = ctypes.create_string_buffer(ERROR_BYTES)
         settle, place = self._library.horovod_paceline_pipelined_settle, (self.process_set_id, name.encode())
         slice_s = min(limit_s, LOOK_S)
@@ -38,13 +41,13 @@ class InFlight:
         return count
 
     def failure(self, reason: str) -> Exception:
-        """A RuntimeError; where the world has ended, as elastic training waits for."""
+        """Return a RuntimeError; if the world has ended, the error that elastic training catches."""
         if ended(self._library):
             return ranks_lost(f"Rank {self.rank}: {reason}", "Start the job again, or train with hvd.elastic.")
         return RuntimeError(reason)
 
     def result(self, name: str, index: int, address: int, capacity_bytes: int) -> None:
-        """Copy a result, the oldest being 0, to `address`. Raises IndexError if there is none of that size."""
+        """Copy a result (0: the oldest) to `address`. Raises IndexError if there is none of that size."""
         size = self._library.horovod_paceline_pipelined_result(
             self.process_set_id, name.encode(), index, address, capacity_bytes
         )
@@ -52,7 +55,7 @@ class InFlight:
             raise IndexError(f"{name} has no result {index} of {capacity_bytes} bytes in flight, found {size}")
 
     def array(self, name: str, index: int) -> np.ndarray[Any, Any]:
-        """A copy of a result, the oldest being 0. Raises IndexError if there is none."""
+        """Return a copy of a result (0: the oldest). Raises IndexError if there is none."""
         found = TensorDescription()
         if self._library.horovod_paceline_pipelined_describe(self.process_set_id, name.encode(), index, found) != 0:
             raise IndexError(f"{name} has no result {index} in flight")
@@ -63,7 +66,7 @@ class InFlight:
     def put_array(self, name: str, result: np.ndarray[Any, Any]) -> None:
         """Add a result to a registered name, as if it had just been combined.
 
-        Raises ValueError if K - 1 are in flight already.
+        Raises ValueError if K - 1 results are in flight already.
         """
         whole = np.require(result, requirements="C")
         put = self._library.horovod_paceline_pipelined_put
@@ -71,36 +74,36 @@ class InFlight:
             raise ValueError(f"{name} has as many results in flight as it can have")
 
     def register(self, name: str, exchange: str, *settings: float) -> None:
-        """See paceline.native.exchanges."""
+        """Register `name` with an exchange (paceline.native.exchanges)."""
         exchanges.register(self._library, self.process_set_id, name, exchange, *settings)
 
     def unregister(self, name: str) -> None:
-        """See paceline.native.exchanges."""
+        """Make `name` a plain allreduce again (paceline.native.exchanges)."""
         exchanges.unregister(self._library, self.process_set_id, name)
 
     def flush_next(self, name: str) -> None:
-        """See paceline.native.exchanges."""
+        """Make the next call of `name` a flush (paceline.native.exchanges)."""
         exchanges.flush_next(self._library, self.process_set_id, name)
 
     def sync_next(self, name: str, calls: int) -> None:
-        """The next `calls` calls of a registered name, and no others, are synchronous."""
+        """Make exactly the next `calls` calls of a registered name synchronous."""
         if self._library.horovod_paceline_pipelined_sync_next(self.process_set_id, name.encode(), calls) != 0:
             raise ValueError(f"{name} is not registered")
 
     @property
     def process(self) -> Process:
-        """What is kept of the library (paceline.native.world)."""
+        """Objects kept for the library in this process (paceline.native.world)."""
         return process(self._library)
 
     @property
     def rank(self) -> int:
-        """This process's, among all."""
+        """This process's rank among all ranks."""
         return int(self._library.horovod_rank())
 
     def release(self, name: str, limit_s: float) -> bool:
-        """Drop all of `name` when nothing of it travels any more, or after so long; with a limit of 0 only if so.
+        """Drop all of `name` once nothing of it is in transit, or after `limit_s`; with 0, only if nothing is.
 
-        Whether it was dropped.
+        Returns True if it was dropped.
         """
         try:
             self.settle(name, limit_s)
@@ -111,9 +114,9 @@ class InFlight:
         return True
 
     def drop(self, name: str) -> None:
-        """Forget all of `name`, as if no call had been made; what travels arrives nowhere."""
+        """Drop all of `name`, as if no call had been made; a result in transit is discarded on arrival."""
         self._library.horovod_paceline_pipelined_drop(self.process_set_id, name.encode())
 
     def clear(self, name: str) -> None:
-        """Nothing of `name` is in flight any more; only after `settle`."""
+        """Remove the results of `name`; only after `settle`."""
         self._library.horovod_paceline_pipelined_clear(self.process_set_id, name.encode())

@@ -1,4 +1,4 @@
-"""Waits in the library that Ctrl-C ends: handlers of signals run in Python only, between two of its instructions."""
+"""Waits in the library that Ctrl-C can end: Python runs signal handlers only between two of its instructions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-LOOK_S = 0.1  # how soon a signal is heard
+LOOK_S = 0.1  # maximum delay of a signal
 
 
 def interruptible(call: Callable[[], int]) -> int:
-    """The result of `call`, which waits in the library for at most some limit of its own.
+    """Return the result of `call`, which waits in the library up to a limit of its own.
 
-    Python runs handlers of signals in the main thread: there, `call` runs in a second thread. An exception of a handler
-    ends this wait. The second thread ends with the limit of `call`, and holds what it refers to until then.
+    Python runs signal handlers in the main thread. There, `call` runs in a second thread, and an exception of a handler
+    ends this wait. The second thread ends with the limit of `call`, and keeps its arguments alive until then.
     """
     if threading.current_thread() is not threading.main_thread():
         return call()

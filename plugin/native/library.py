@@ -1,4 +1,4 @@
-"""Horovod's library in this process: which one is loaded, whether its world has ended, what it has counted."""
+"""Horovod's library in this process: its framework, the end of its world, its counters."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from paceline.native.prototypes import declare
 
 
 def ended(library: ctypes.CDLL) -> bool:
-    """Whether the world of `library` has ended: a rank left or was lost, and nobody answers any more."""
+    """Return True if the world of `library` has ended: a rank left or was lost, and no rank answers any more."""
     return int(library.horovod_paceline_leaving_heard(None, 0)) < 0
 
 
 def library_name(library: ctypes.CDLL) -> str:
-    """The framework of `library`: "torch" or "tensorflow"."""
+    """Return the framework of `library`: "torch" or "tensorflow"."""
     return "torch" if "torch" in Path(library._name).parts[-2] else "tensorflow"
 
 
 def counters(library: str) -> dict[str, int]:
-    """Sums since the start of this process: coordination_rounds, messages, tensors, bytes.
+    """Return sums since the start of this process: coordination_rounds, messages, tensors, bytes.
 
     `library` is "torch" or "tensorflow", whose Horovod must be loaded. A coordination round is one exchange between
     the background threads of all ranks; a message is one executed collective, into which tensors may be merged.
@@ -33,13 +33,13 @@ def counters(library: str) -> dict[str, int]:
 
 
 def read(library: ctypes.CDLL, entry: str, *of: Any) -> dict[str, Any] | None:
-    """The fields that an entry point tells of `of`; None if there is no such thing."""
+    """Return the fields that an entry point reports for `of`; None if there is no such thing."""
     text = getattr(library, f"horovod_paceline_{entry}")(*of)
     return None if text is None else json.loads(text)
 
 
 def loaded(library: str) -> ctypes.CDLL:
-    """The shared library of Horovod for "torch" or "tensorflow"; raises ValueError if it is not loaded."""
+    """Return the shared library of Horovod for "torch" or "tensorflow". Raises ValueError if it is not loaded."""
     module = sys.modules.get(f"horovod.{library}.mpi_ops")
     if module is None:
         raise ValueError(f"horovod.{library} is not loaded in this process: import it and call init() first")

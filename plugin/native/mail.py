@@ -1,7 +1,7 @@
 """Messages between two ranks of a process set, from a thread of a framework (plugin/bridge/stages/mail.h).
 
-They go over the connections that Horovod has, beside its collectives, straight from and into the caller's memory. What
-fails ends the world of Horovod: all ranks hear of it, whatever they wait for.
+They use Horovod's connections, outside its collectives, and are sent from and received into the caller's memory without
+a copy. A failure ends the world of Horovod: all ranks receive it, whatever they wait for.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.native.prototypes import declare
 
-# An alarm's text travels whole up to here, and its end if it is longer: of a traceback, the end says what happened.
+# Limit of a failure notice's text. Of a longer text the end is sent, because a traceback ends with the error.
 ALARM_BYTES = 32768
 _WHY_BYTES = 2 * ALARM_BYTES
-# So often a rank that waits looks for signals, such as Ctrl-C, and for the end of Horovod.
+# Interval at which a waiting rank checks for signals, such as Ctrl-C, and for the end of Horovod.
 _LOOK_S = 0.1
 _MOST_TAG = 2**55
 
 _STAGE = "its stage failed:\n"
 _LOST = re.compile(r"Rank (\d+) (?:died|\([^)]*\) does not answer)")
-# What a mail that cannot be opened any more says after it (plugin/bridge/stages/mails.cc).
+# End of the text if a Mail is opened after a failure (plugin/bridge/stages/mails.cc).
 _ANEW = r" Begin anew with hvd\.shutdown\(\) and hvd\.init\(\)\."
 _ALARM = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*?)(?:{_ANEW})?\Z", re.DOTALL)
 
 
 class MailError(RuntimeError):
-    """A mail has failed, and Horovod with it; so does all that is asked of it later."""
+    """A message has failed, and Horovod with it; so do all later calls."""
 
 
 class StageLost(MailError):
     """A rank could not be reached, or did not answer in time: the text names it and the message waited for.
 
-    `ranks` of the world have died or do not answer; empty where all are alive.
+    `ranks` of the world have died or do not answer; empty if all are alive.
     """
 
     def __init__(self, message: str) -> None:
@@ -48,11 +48,11 @@ class StageLost(MailError):
 
 
 class HorovodEnded(StageLost):
-    """Horovod was shut down, by this rank or another one; nothing else went wrong."""
+    """Horovod was shut down, by this rank or another one, without another failure."""
 
 
 class StageFailed(MailError):
-    """Rank `rank` of the world raised an alarm, and `text` is what it said."""
+    """Rank `rank` of the world sent the failure notice `text`."""
 
     def __init__(self, message: str, rank: int, text: str) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class StageFailed(MailError):
 
 
 def _memory(data: Any, size_bytes: int | None, written: bool) -> tuple[int | None, int, object]:
-    """Address and size of what the caller gave, and what keeps it there."""
+    """Return address and size of the given memory, and the object that keeps it alive."""
     if isinstance(data, int):
         if size_bytes is None or size_bytes < 0:
             raise UsageError(f"Memory at an address: found size_bytes={size_bytes}.", "Give its size, 0 or more.")
@@ -83,26 +83,27 @@ def _memory(data: Any, size_bytes: int | None, written: bool) -> tuple[int | Non
 
 
 def _raise_alarm(why: str) -> None:
-    """StageFailed if `why` tells of an alarm."""
+    """Raise StageFailed if `why` contains a failure notice."""
     alarm = _ALARM.search(why)
     if alarm is not None:
         raise StageFailed(why, int(alarm[1]), alarm[2])
 
 
 def _end(library: ctypes.CDLL, number: int, of_process: int) -> None:
-    if os.getpid() == of_process:  # connections are not those of processes forked from it
+    if os.getpid() == of_process:  # a forked process does not own the connections
         library.horovod_paceline_mail_close(number)
 
 
 class Mail:
-    """Sends and receives of this rank among those of a process set of `library`; made without the others' help.
+    """Sends and receives of this rank within a process set of `library`; constructed without communication.
 
-    Messages of one tag between two ranks are received in the order in which they were sent, whichever end is first. One
-    thread at a time. `rank` and `size` are those in the set, as is every `peer`; texts of errors name ranks of the
-    world. `limit_s` is Horovod's for Gloo (HOROVOD_GLOO_TIMEOUT_SECONDS).
+    Messages with one tag between two ranks are received in the order in which they were sent, whichever end is first.
+    Not thread-safe. `rank`, `size` and every `peer` count within the process set; error texts name ranks of the world.
+    `limit_s` is Horovod's timeout for Gloo (HOROVOD_GLOO_TIMEOUT_SECONDS).
 
-    Raises UsageError where there is no such set, Horovod is not initialised, or ranks are connected by MPI. It and all
-    methods raise StageFailed when a rank has raised an alarm; methods, StageLost when something else has failed.
+    Raises UsageError if there is no such set, Horovod is not initialised, or ranks are connected by MPI. The
+    constructor and all methods raise StageFailed if a rank has sent a failure notice; methods raise StageLost for other
+    failures.
     """
 
     def __init__(self, library: ctypes.CDLL, process_set_id: int = 0) -> None:
@@ -116,32 +117,32 @@ class Mail:
             problem, _, remedy = why.partition(". ")
             raise UsageError(f"{problem}.", remedy)
         self.rank, self.size, self.limit_s = rank.value, size.value, limit_s.value
-        # What memory is kept for, by operation: those that nobody has seen done.
+        # Memory kept alive, by operation, until the operation is seen to have ended.
         self._flying: dict[int, object] = {}
         self._closed = False
-        # A mail that nobody closes ends with its object, or the process.
+        # An unclosed Mail ends with its object, or the process.
         self._end = weakref.finalize(self, _end, library, self._number, os.getpid())
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         """Begin to send memory, or `size_bytes` at an address, and return the operation's number at once.
 
-        `data`: what has a buffer, such as bytes or an array, or an address. Memory stays as it is until `done` or
-        `wait` say so. A tag is a number of the caller's, from 0 to 2**55.
+        `data`: an object with a buffer, such as bytes or an array, or an address. The memory must not change until
+        `done` or `wait` report the end. A tag is a number chosen by the caller, from 0 to 2**55.
         """
         return self._begin(self._library.horovod_paceline_mail_send, peer, tag, data, size_bytes, written=False)
 
     def receive(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
-        """Begin to receive as many bytes as the peer sends, as `send` does; also long before it does."""
+        """Begin to receive as many bytes as the peer sends, as `send` does; may precede the peer's call by far."""
         return self._begin(self._library.horovod_paceline_mail_receive, peer, tag, data, size_bytes, written=True)
 
     def done(self, operation: int) -> bool:
-        """Whether an operation has ended: what it sent was handed over, or what it receives is there."""
+        """Return True if an operation has ended: its memory was handed to the transport, or the message has arrived."""
         return self._look(operation, 0.0)
 
     def wait(self, operation: int, limit_s: float | None = None) -> None:
-        """Wait until an operation has ended, at most `limit_s`, after which this rank goes no further.
+        """Wait until an operation has ended; abort after `limit_s`.
 
-        All ranks are asked then whether they are alive; those that do not answer are named on every rank that does.
+        On a timeout all ranks are checked for liveness; every rank that answers names those that do not.
         """
         limit_s = self.limit_s if limit_s is None else limit_s
         if self._look(operation, min(_LOOK_S, limit_s)):
@@ -153,15 +154,15 @@ class Mail:
                 self._look(operation, 0.0)
 
     def alarm(self, text: str) -> None:
-        """End all ranks with StageFailed, which has `text`; whoever waits, at once. This mail is at its end, too."""
+        """End all ranks, at once, with StageFailed and `text`. This Mail cannot be used afterwards."""
         self._check_open()
         said = text.encode(errors="replace")[-ALARM_BYTES:].decode(errors="ignore").replace("\0", " ")
         self._library.horovod_paceline_mail_alarm(self._number, (_STAGE + said).encode())
 
     def close(self, limit_s: float | None = None) -> None:
-        """Wait for all that is in flight, at most `limit_s` altogether, and end; again: nothing.
+        """Wait for all that is in flight, at most `limit_s` altogether, and close; a second call has no effect.
 
-        On all ranks before hvd.shutdown(), whose other ranks may wait for what is in flight here.
+        Call it on all ranks before hvd.shutdown(), because other ranks may wait for messages in flight here.
         """
         if self._closed:
             return

@@ -1,4 +1,4 @@
-"""The C entry points of Paceline in Horovod's library (plugin/bridge: api.cc, c_api.cc, exchanges.cc): their types."""
+"""Types of Paceline's C entry points in Horovod's library (plugin/bridge: api.cc, c_api.cc, exchanges.cc)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-# By Horovod's number of a type (common.h: DataType).
+# Index: Horovod's number of a type (common.h: DataType).
 DTYPES = (
     "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
 )  # fmt: skip
-# How long a text that says what went wrong may be.
+# Size of the buffer for an error text.
 ERROR_BYTES = 4096
 _MOST_DIMS = 16
 
 
 class TensorDescription(Structure):
-    """A tensor's type and shape, as bridge/description.h has it."""
+    """A tensor's type and shape, laid out as in bridge/description.h."""
 
     _fields_ = (("_dtype", c_int32), ("_count", c_int32), ("_dims", c_int64 * _MOST_DIMS))
 
     @classmethod
     def of(cls, array: np.ndarray[Any, Any]) -> TensorDescription:
-        """Of an array. Raises ValueError for a type that Horovod has not, or too many dimensions."""
+        """Describe an array. Raises ValueError for a type that Horovod does not have, or too many dimensions."""
         if array.ndim > _MOST_DIMS:
             raise ValueError(f"expected at most {_MOST_DIMS} dimensions, found {array.ndim}")
         return cls(DTYPES.index(array.dtype.name), array.ndim, (c_int64 * _MOST_DIMS)(*array.shape))
 
     @property
     def dtype(self) -> str:
-        """As NumPy calls it."""
+        """NumPy's name of the type."""
         return DTYPES[self._dtype]
 
     @property
@@ -45,7 +45,7 @@ _ERROR = (c_char_p, c_int64)
 # An operation: process set and name.
 _OPERATION = (c_int32, c_char_p)
 
-# Without the prefix: what is returned, and the arguments.
+# Name without the prefix -> return type and argument types.
 _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "interface": (c_int32, ()),
     "agree_min_max": (c_int32, (*_OPERATION, c_int32, c_void_p, c_void_p, c_void_p, c_double, *_ERROR)),
@@ -109,7 +109,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def _raise_caught(library: ctypes.CDLL) -> Any:
-    """What ctypes calls after an entry point: raises RuntimeError if an exception ended it (bridge/c_boundary.h)."""
+    """Return an errcheck for ctypes that raises RuntimeError if an exception ended the call (bridge/c_boundary.h)."""
     take = library.horovod_paceline_take_error
     take.restype, take.argtypes = None, _ERROR
 
@@ -126,7 +126,7 @@ def _raise_caught(library: ctypes.CDLL) -> Any:
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Tell ctypes the types of `library`'s entry points, once; returns it. A Horovod without them is left alone."""
+    """Declare the types of `library`'s entry points, once, and return it. A Horovod without them is left unchanged."""
     if not hasattr(library, "_paceline_declared"):
         library._paceline_declared = True  # type: ignore[attr-defined]
         for name, (result, arguments) in _PROTOTYPES.items():

@@ -1,7 +1,7 @@
-"""What this process keeps for one of Horovod's libraries: as long as its ranks stay together, or for good.
+"""Objects that this process keeps for one of Horovod's libraries: for one world, or until the process ends.
 
-Whoever needs a table declares a class of it, and asks for its one object here: `world(library).of(Kind)` ends with the
-world, `process(library).of(Kind)` outlasts shutdown() and init(). So nothing has to compare worlds, or forget.
+A module that needs a table declares a class for it and gets its one object here. `world(library).of(Kind)` ends with
+the world; `process(library).of(Kind)` survives shutdown() and init(). Modules therefore need not detect new worlds.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ T = TypeVar("T")
 
 
 class World:
-    """From one init() of a library to the next one after shutdown()."""
+    """Objects from one init() of a library to the next one after shutdown()."""
 
     def __init__(self) -> None:
         self._made: dict[type, Any] = {}
 
     def of(self, kind: type[T], make: Callable[[], T] | None = None) -> T:
-        """The one object of `kind`; at its first use `make()`, or `kind()`."""
+        """Return the one object of `kind`, made at its first use by `make()`, or `kind()`."""
         found: T | None = self._made.get(kind)
-        # Of two threads that come at the same time both get what the first one made.
+        # Two threads at the same time both get the object of the first one.
         return self._made.setdefault(kind, (make or kind)()) if found is None else found
 
     def put(self, one: T) -> T:
-        """Have `one` as the object of its kind."""
+        """Set `one` as the object of its kind."""
         self._made[type(one)] = one
         return one
 
     def find(self, kind: type[T]) -> T | None:
-        """The one object of `kind`, if it was ever asked for."""
+        """Return the object of `kind`, or None."""
         return self._made.get(kind)
 
 
 class Process(World):
-    """As long as this process; `world` is the one that the library is in, or comes to."""
+    """Objects for the lifetime of this process; `world` is the library's current world, or its next one."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         super().__init__()
@@ -44,28 +44,28 @@ class Process(World):
         self.world = World()
 
 
-# By the library's handle. The only table of this kind: all others are in one of these.
+# By the library's handle. The only global table: all others are objects in it.
 _processes: dict[int, Process] = {}
 
 
 def process(library: ctypes.CDLL) -> Process:
-    """What is kept of `library` for good."""
+    """Return the objects kept for `library` until the process ends."""
     found = _processes.get(library._handle)
     return _processes.setdefault(library._handle, Process(library)) if found is None else found
 
 
 def world(library: ctypes.CDLL) -> World:
-    """The world that the ranks of `library` are in: another one after shutdown() and init()."""
+    """Return the objects of the current world of `library`, which changes after shutdown() and init()."""
     return process(library).world
 
 
 def begin_world(library: ctypes.CDLL) -> None:
-    """The ranks of `library` begin anew."""
+    """Start a new world of `library`."""
     process(library).world = World()
 
 
 def everywhere(kind: type[T]) -> Iterator[tuple[ctypes.CDLL, T]]:
-    """Each library of this process that has a lasting object of `kind`, with it."""
+    """Yield each library of this process that has a lasting object of `kind`, with that object."""
     for one in list(_processes.values()):
         found = one.find(kind)
         if found is not None:
