@@ -10,7 +10,7 @@ from paceline.errors import UsageError
 from paceline.native.exchanges import register
 from paceline.partial.settings import MAJORITY, SUM, Partial
 
-# The count of fresh contributions travels behind the elements, in their type, and must be exact.
+# The count of fresh contributions is sent as one more element, in the tensor's type, and must be exact.
 COUNTED = ("float16", "float32", "float64", "int32", "int64")
 DENSE = "dense"
 
@@ -18,8 +18,8 @@ DENSE = "dense"
 def check(horovod: Any, name: str, dtype: str, op: Any, layout: str = DENSE) -> None:
     """Raise UsageError, a ValueError, for names, operations, types and layouts that cannot be used.
 
-    `horovod`: Horovod's module of the framework, whose Average and Sum `op` may be. `dtype`: as NumPy calls it.
-    `layout`: DENSE, or what the tensor is otherwise.
+    `horovod`: Horovod's module of the framework; `op` may be its Average or Sum. `dtype`: NumPy's name. `layout`:
+    DENSE, or the name of the tensor's other layout.
     """
     if not isinstance(name, str) or not name:
         raise UsageError(
@@ -41,20 +41,20 @@ def check(horovod: Any, name: str, dtype: str, op: Any, layout: str = DENSE) -> 
 
 
 def begin(library: ctypes.CDLL, operation: str, partial: Partial, process_set: Any) -> None:
-    """Make calls of `operation`, the full name, counted partial ones; before each call, or once before all.
+    """Register `operation`, a full name, as a counted partial one; before each call, or once before all.
 
-    Raises UserError for a quorum above the number of ranks and beside autotuning, UsageError if it had other settings
-    before.
+    Raises UserError for a quorum above the number of ranks and under autotuning, UsageError if the operation was
+    registered with other settings.
     """
     partial.check_environment()
     register(library, process_set.process_set_id, operation, *partial.registration(process_set.size(), counted=True))
 
 
 def calls(horovod: Any, hand_in: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    """`partial_allreduce_async`, `partial_allreduce` and `flush_partial` of one framework.
+    """Return `partial_allreduce_async`, `partial_allreduce` and `flush_partial` of one framework.
 
     `horovod`: its module. `hand_in(tensor, name, partial, op, process_set, flush, waits)` makes the call and returns
-    its PartialResult; `waits`: whether the caller does nothing else until the answer has come.
+    its PartialResult; `waits`: the caller blocks until the answer arrives.
     """
 
     def partial_allreduce_async(
@@ -67,15 +67,26 @@ def calls(horovod: Any, hand_in: Callable[..., Any]) -> tuple[Callable[..., Any]
         seed: int = 0,
         process_set: Any = horovod.global_process_set,
     ) -> Any:
-        """Hand in `tensor` under `name` for the next round, and return a PartialResult at once.
+        """Submit `tensor` under `name` for the next round, and return a PartialResult at once.
 
-        `tensor`: a dense tensor; in TensorFlow also a variable, or what tf.convert_to_tensor takes, and a thread waits
-        for the answer there. `quorum`, `missed`, `max_lag`, `seed`: see hvd.Partial; the same in all calls of a name,
-        on all ranks. `op`: hvd.Average, which divides by the number of all ranks whoever has contributed, or hvd.Sum.
-        Each name is called equally often by all ranks; the first round of a name waits for all of them. One call of a
-        name at a time. Gradients do not flow through it.
+        All ranks call each name the same number of times; the first round of a name waits for all of them. Only one
+        call of a name may be in flight. Gradients do not flow through it.
 
-        Raises UsageError (a ValueError) for other operations and types, UserError for a quorum that cannot be reached.
+        Args:
+            tensor: a dense tensor; in TensorFlow also a variable, or an argument of tf.convert_to_tensor. In TensorFlow
+                a thread waits for the answer.
+            name: name of the operation.
+            quorum: see hvd.Partial. `quorum`, `missed`, `max_lag` and `seed` must be equal in all calls of a name, on
+                all ranks.
+            op: hvd.Average, which divides by the number of all ranks, or hvd.Sum.
+            missed: see hvd.Partial.
+            max_lag: see hvd.Partial.
+            seed: see hvd.Partial.
+            process_set: the ranks that take part; all by default.
+
+        Raises:
+            UsageError: for other operations and types; it is a ValueError.
+            UserError: for a quorum that cannot be reached.
         """
         partial = Partial(quorum=quorum, missed=missed, max_lag=max_lag, seed=seed)
         return hand_in(tensor, name, partial, op, process_set, flush=False, waits=False)
@@ -90,11 +101,12 @@ def calls(horovod: Any, hand_in: Callable[..., Any]) -> tuple[Callable[..., Any]
         seed: int = 0,
         process_set: Any = horovod.global_process_set,
     ) -> Any:
-        """As partial_allreduce_async, and wait: the result and the number of fresh contributions in it (PartialResult).
+        """Submit `tensor` as partial_allreduce_async does, wait, and return the PartialResult.
 
-        A rank that is late does not wait: it gets what it missed, and its tensor goes with the next round. In
-        TensorFlow also within tf.function: the call is made in every execution, whether its result is used or not,
-        under exactly this name; calls of one name in one graph come one after the other.
+        It has the result and the number of fresh contributions in it. A late rank does not wait: it gets the rounds
+        that it missed, and its tensor enters the next round. It works within tf.function, too: every execution makes
+        the call under exactly this name, even if its result is not used, and calls of one name in a graph run in
+        sequence.
         """
         partial = Partial(quorum=quorum, missed=missed, max_lag=max_lag, seed=seed)
         return hand_in(tensor, name, partial, op, process_set, flush=False, waits=True).wait()
@@ -106,12 +118,18 @@ def calls(horovod: Any, hand_in: Callable[..., Any]) -> tuple[Callable[..., Any]
         process_set: Any = horovod.global_process_set,
         **choices: Any,
     ) -> Any:
-        """Bring out what the ranks have in their send buffers under `name`; all ranks call it after their last call.
+        """Return the rest of the results under `name`; all ranks call it after their last call of the name.
 
-        `tensor` gives shape and dtype, its values mean nothing; all else as in the calls before (`choices`: quorum,
-        missed, max_lag, seed). The PartialResult is everything that this rank has not been answered with: with
-        missed="sum" all ranks have then got the same in all. A rank that flushes makes no calls until all do, and no
-        round waits for it. Flush all names before you wait for one.
+        The flush combines all send buffers. The PartialResult has everything that this rank has not received; with
+        missed="sum", all ranks have received the same total then. A rank that flushes makes no calls until all ranks
+        have flushed, and no round waits for it. Flush all names before waiting for one.
+
+        Args:
+            tensor: gives shape and dtype; its values are ignored.
+            name: name of the earlier calls.
+            op: operation of the earlier calls.
+            process_set: process set of the earlier calls.
+            **choices: `quorum`, `missed`, `max_lag` and `seed` of the earlier calls.
         """
         return hand_in(tensor, name, Partial(**choices), op, process_set, flush=True, waits=False)
 

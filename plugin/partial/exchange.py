@@ -20,13 +20,13 @@ from paceline.partial.state import PartialBuffers, SavedRounds
 
 
 class PartialExchange(Exchange):
-    """Hands gradients in for the next round of their name; the answers are what this rank has not had yet.
+    """Submit gradients for the next round of their name; the answers are all results that this rank still lacks.
 
-    The first round of a name waits for all ranks. `drain` brings out what is in send buffers: the last update.
+    The first round of a name waits for all ranks. `drain` returns the contents of the send buffers as the last update.
     """
 
     settings: Partial
-    # Gradients that come late were scaled by what the factor was then.
+    # Late gradients were scaled by an earlier factor.
     unscaled = "does not wait for late gradients"
     divides = True
 
@@ -37,22 +37,22 @@ class PartialExchange(Exchange):
         )
         self._buffers = PartialBuffers(wire.library, wire.process_set.process_set_id)
         self._known: dict[str, Bucket] = {}
-        self._members: set[Key] = set()  # whose gradients travel
-        self._loaded: dict[str, Any] | None = None  # the last state to go on from
+        self._members: set[Key] = set()  # keys of the exchanged gradients
+        self._loaded: dict[str, Any] | None = None  # the last restored state
         self._loaded_likes: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # its shapes and types, by bucket name
-        self._calls_loaded = 0  # of all names of this rank, when it was loaded
-        self._settled = False  # drained, and nothing was handed in since
-        self._flushed_now = False  # by a drain whose updates are being made
+        self._calls_loaded = 0  # this rank's calls of all names when the state was loaded
+        self._settled = False  # drained, and nothing was submitted since
+        self._flushed_now = False  # flushed by a drain whose updates are being made
         if wire.graph_ops is not None:
             self.sets = UpdateSets(wire.label, wire.graph_ops)
-        self._registered = False  # whether names are registered with weights
-        self._drained: dict[str, int] = {}  # rounds of each name when it was drained
-        self._calls_drained = 0  # of all names of this rank, when it was drained
+        self._registered = False  # True if names are registered with weights
+        self._drained: dict[str, int] = {}  # rounds of each name at the last drain
+        self._calls_drained = 0  # this rank's calls of all names at the last drain
 
     # --- one update -----------------------------------------------------------------------------------------------
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
-        """See Exchange.start. Raises UsageError for sparse gradients."""
+        """Submit `tensors` for the next round. Raises UsageError for sparse gradients."""
         if self.wire.waits_here(tensors):
             raise UsageError(
                 f"The gradient of {bucket.name!r} is sparse; a partial exchange adds late gradients up.",
@@ -65,7 +65,7 @@ class PartialExchange(Exchange):
         return self.wire.start(bucket, tensors)
 
     def weigh(self, weighted: bool) -> None:
-        """Register names that come from here on as weighted or not; Exchange.weigh says what is raised."""
+        """Register names from here on as weighted or not. Raises UsageError as Exchange.weigh."""
         super().weigh(weighted)
         if self._registered != weighted:
             self._registered = weighted
@@ -80,38 +80,38 @@ class PartialExchange(Exchange):
 
     @property
     def lag(self) -> None:
-        """See Exchange.lag: a late rank is given the sum of what it has missed."""
+        """None: a late rank gets the sum of all rounds that it missed."""
 
     @property
     def at_rest(self) -> bool:
-        """See Exchange.at_rest."""
+        """True if no name has had a call since the last drain."""
         return not self._bound or not self._known
 
     drains_alone = True
-    models_differ = True  # late gradients went into other updates than those in time
+    models_differ = True  # a late gradient enters different updates on different ranks
 
     @property
     def left(self) -> int:
-        """See Exchange.left: 1 unless no call was made since the last drain."""
+        """1 if there were calls since the last drain, else 0."""
         settled = self._settled and self._calls_drained == self._buffers.calls()
         return int(bool(self._called()) and not settled)
 
     def drain(self) -> list[Update]:
-        """One update: all that was contributed and that this rank has not been answered with; none if that is nothing.
+        """Return one update with all contributions whose results this rank has not received; [] if there are none.
 
-        Only of gradients that it has something of. Waits for all ranks.
+        It has only gradients that are not zero. Waits for all ranks.
 
-        Raises UserError, within a minute, if models are averaged and ranks have made unequally many updates.
+        Raises UserError, within a minute, if models are averaged and ranks have made different numbers of updates.
         """
         if not self.left:
             return []
-        self.around.meet_before_drain()  # else they would wait for ever
+        self.around.meet_before_drain()  # before the flush, which would wait forever
         self._flushed_now = True
         results = {key: result for key, result in self._flushed().items() if result.any()}
         return [(results, 1.0)] if results else []
 
     def drained(self, weights: Weights, updates: int) -> None:
-        """See Exchange.drained: all ranks average, also those that had nothing left."""
+        """Average on all ranks, including those without an update in this drain."""
         super().drained(weights, int(self._flushed_now))
         self._flushed_now = False
 
@@ -124,20 +124,20 @@ class PartialExchange(Exchange):
         self._loaded, self._settled, self._calls_drained = None, True, self._buffers.calls()
         if self.sets is not None:
             self.sets.clear()
-            # Steps go on with the same buckets, and Python does not see it.
+            # Compiled steps continue with the same buckets without Python.
             self._drained = {name: self._buffers.save(name).rounds for name in names}
         else:
             self._let_go()
         return dict(zip(keys, found, strict=True))
 
     def _flushed_by_calls(self, buckets: Sequence[Bucket], names: Sequence[str]) -> list[Any]:
-        """The first calls of their names, which go on from a loaded state."""
+        """Flush by the first calls of the names, which continue from a loaded state."""
         for name in names:
             self.in_flight.flush_next(name)
 
         def flush(tensors: list[Any]) -> list[Any]:
             given = iter(tensors)
-            # All of them before waiting for one.
+            # Start all before waiting for one.
             works = [self.wire.start(one, [next(given) for _ in one.members]) for one in buckets]
             return [result for work in works for result in work()]
 
@@ -146,22 +146,23 @@ class PartialExchange(Exchange):
 
     @property
     def _untouched(self) -> dict[str, Any] | None:
-        """The loaded state, as long as no call was made with it."""
+        """The loaded state, as long as no call was made since."""
         return self._loaded if self._calls_loaded == self._buffers.calls() else None
 
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
-        """See Exchange.discard. Late gradients of earlier updates go as well: they were added up with this one's.
+        """Flush and drop the results, including late gradients of earlier updates, which are in the same sums.
 
-        A rank that had been given their results keeps them, one that had not will never have them.
+        A rank that has received their results keeps them; another rank will never receive them.
         """
         if self._called():
             self._flushed()
         return True
 
     def _state(self) -> dict[str, Any] | None:
-        """This rank's send buffers, and the results it has not been given; None after `drain`. Asks no other rank.
+        """Return this rank's send buffers and the results it has not received; None after `drain`.
 
-        To go on from, every rank saves its own where all have made the same calls, between two barriers.
+        Does not communicate. Every rank saves its own state, between two barriers, after all ranks have made the same
+        calls.
         """
         untouched = self._untouched
         if untouched is not None:
@@ -184,9 +185,9 @@ class PartialExchange(Exchange):
         return {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
 
     def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:
-        """All ranks must, each with its own.
+        """Restore the state; all ranks must call it, each with its own.
 
-        Raises UserError if the states of the ranks do not fit together or are not their own.
+        Raises UserError if the states of the ranks do not fit together, or belong to other ranks.
         """
         if not state["in_flight"]:
             return
@@ -205,7 +206,7 @@ class PartialExchange(Exchange):
         self._loaded, self._calls_loaded, self._drained, self._settled = state, self._buffers.calls(), {}, False
 
     def forget(self) -> None:
-        """See Exchange.forget. Steps that were compiled go on with the same buckets."""
+        """Reset. Compiled steps continue with the same buckets."""
         super().forget()
         self._loaded, self._drained = None, {}
         if self.sets is not None:
@@ -217,7 +218,7 @@ class PartialExchange(Exchange):
 
     @property
     def known(self) -> Mapping[str, Bucket]:
-        """See Exchange.known."""
+        """Buckets of the last step, by name."""
         self._follow()
         return self._known
 
@@ -233,14 +234,14 @@ class PartialExchange(Exchange):
         self._settled = False
 
     def _follow(self) -> None:
-        """Know the buckets of the compiled step that ran last: Python sees only which step was traced last."""
+        """Set the buckets to those of the compiled step that ran last; Python sees only which step was traced last."""
         last = None if self.sets is None else self.sets.last
         if last is not None and last != self._known:
             self._known = dict(last)
             self._members = {member for bucket in last.values() for member in bucket.members}
 
     def _called(self) -> list[Bucket]:
-        """The buckets that calls were made of in this world of ranks, or that were loaded."""
+        """Return the buckets that had calls in this world, or were loaded."""
         self._follow()
         if self._untouched is not None:
             return list(self._known.values())
@@ -249,12 +250,12 @@ class PartialExchange(Exchange):
 
     @cached_property
     def _owner(self) -> ChannelOwner:
-        # The one place where operations become partial ones. Rounds go on under a name whoever makes the calls; so only
-        # `drain` leaves it to another optimizer, and nothing is dropped with it.
+        # The only place where operations become partial ones. Rounds of a name continue whichever optimizer calls it;
+        # so only `drain` releases a name to another optimizer, and a release drops nothing.
         registration = self.settings.registration(int(self.wire.process_set.size()), weighted=self._registered)
         return ChannelOwner(self.in_flight, registration, lambda name, limit_s: True)
 
     def _let_go(self) -> None:
-        if self._known:  # else nothing was claimed; and without a world nobody says how many ranks there are
+        if self._known:  # else nothing was claimed; and without a world the number of ranks is unknown
             self._owner.release()
         self._known.clear()

@@ -1,8 +1,8 @@
-"""What a partial exchange is given (eager-SGD): which ranks a round waits for, and what late ranks get.
+"""Settings of a partial exchange (eager-SGD): the ranks that a round waits for, and the results of late ranks.
 
 Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020. A
-round combines the send buffers of all ranks as soon as enough of them have come. A rank that is late is answered with
-the rounds that it missed, and its contribution goes with the next round. Nothing is counted twice, nothing is lost.
+round combines the send buffers of all ranks as soon as enough ranks have arrived. A late rank receives the rounds that
+it missed, and its contribution enters the next round. No contribution is counted twice or lost.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ QUORA = (SOLO, MAJORITY, RANDOM)
 SUM, LATEST = "sum", "latest"
 ALL, CONTRIBUTED = "all", "contributed"
 MOST_LAG = 1 << 20
-# What stands for K in saved states.
+# Value of K in saved states.
 PARTIAL_K = 0
 
 
 @dataclass(frozen=True)
 class Partial(ExchangeSettings):
-    """Rounds that do not wait for all ranks.
+    """Eager-SGD: rounds that do not wait for all ranks.
 
-    `quorum`: how many ranks a round waits for: a number from 1 to the number of ranks; "solo", any one; "majority", at
-    least half of them; "random", one that is drawn for each round from `seed`, the same on all ranks (the paper's
-    majority: half of the ranks on average). `missed`: a late rank gets the "sum" of all results it missed, or only the
-    "latest" (the paper's way: replicas drift apart). `max_lag`: after so many rounds without a call of it a rank is
-    waited for; 0: never. `sync_every`: average the models over all ranks after so many updates and drains; 0: never.
-    `mean`: a round divides by the number of "all" ranks, or by what was "contributed", in number or in weight; it does
-    the latter in any case where a script sets weights.
-    Raises UserError for other values.
+    Args:
+        quorum: number of ranks that a round waits for, from 1 to the number of ranks; "solo": any one rank; "majority":
+            at least half of the ranks; "random": one rank drawn for each round, the same on all ranks (the paper's
+            majority: half of the ranks on average).
+        missed: a late rank gets the "sum" of all results that it missed, or only the "latest", as in the paper, where
+            replicas diverge.
+        max_lag: staleness bound: wait for a rank that missed this many rounds in a row; 0: unbounded.
+        sync_every: average the models over all ranks after this many updates, and after drains; 0 disables it.
+        seed: seed of the draws of "random".
+        mean: a round divides by the number of "all" ranks, or by the number or weight of what was "contributed". If the
+            script sets weights, it always divides by the contributed weight.
+
+    Raises:
+        UserError: for other values.
     """
 
     tag: ClassVar[int] = PARTIAL_K
@@ -74,11 +80,11 @@ class Partial(ExchangeSettings):
 
     @property
     def weighs(self) -> bool:  # type: ignore[override]
-        """True if rounds divide by what was contributed."""
+        """True if rounds divide by the contributed number or weight."""
         return self.mean == CONTRIBUTED
 
     def check_environment(self) -> None:
-        """See ExchangeSettings.check_environment: autotuning expects every operation to be called by all ranks."""
+        """Raise UserError for autotuning, which expects every operation to be called by all ranks."""
         if switched_on("HOROVOD_AUTOTUNE"):
             raise UserError(
                 f"HOROVOD_AUTOTUNE=1 and a partial exchange (quorum={self.quorum}) exclude each other: autotuning "
@@ -88,7 +94,7 @@ class Partial(ExchangeSettings):
 
     @property
     def needs_optimizer(self) -> tuple[str, str] | None:
-        """See ExchangeSettings.needs_optimizer: averages are made after so many updates."""
+        """Problem and remedy for tapes with `sync_every`, which counts updates."""
         if not self.sync_every:
             return None
         return (
@@ -98,7 +104,10 @@ class Partial(ExchangeSettings):
         )
 
     def count(self, ranks: int) -> int:
-        """How many votes make a round ready; 0: that of the rank that is drawn. Raises UserError if it is too many."""
+        """Return the number of votes that make a round ready; 0: the vote of the drawn rank.
+
+        Raises UserError for more votes than ranks.
+        """
         if self.quorum == RANDOM:
             return 0
         if self.quorum == SOLO:
@@ -115,14 +124,14 @@ class Partial(ExchangeSettings):
     def registration(
         self, ranks: int, counted: bool = False, weighted: bool = False
     ) -> tuple[str, int, int, int, int, int, int]:
-        """What operations are registered with: the exchange and its settings (bridge/partial/rounds.h).
+        """Return the exchange and settings with which operations are registered (bridge/partial/rounds.h).
 
-        `counted`: answers have the number of fresh contributions in the place of their last element. `weighted`: the
-        last element of a contribution is its weight; rounds are divided by the weight that came. Raises UserError for a
-        quorum that cannot be reached.
+        `counted`: the last element of an answer is the number of fresh contributions. `weighted`: the last element of a
+        contribution is its weight, and rounds divide by the contributed weight. Raises UserError for a quorum that
+        cannot be reached.
         """
         votes = self.count(ranks)
-        # Of at least half: whatever the number of ranks will be in a world that comes after this one.
+        # -1: at least half, because the number of ranks may change in a later world.
         quorum = -1 if self.quorum == MAJORITY else votes
         return (PARTIAL, quorum, self.seed, self.max_lag, int(self.missed == LATEST), int(counted), int(weighted))
 

@@ -1,7 +1,7 @@
-"""What a run with partial rounds needs to go on: each rank's send buffers, and the results it has not been given.
+"""Saved state of partial rounds: each rank's send buffers, and the results that it has not received.
 
-States of all ranks fit together if every name has had the same number of rounds on each of them when it was saved:
-then every contribution is in a send buffer or in the results of all ranks, and is counted once in the run that goes on.
+States of all ranks fit together if every name has had the same number of rounds on each of them. Then every
+contribution is in a send buffer or in the results of all ranks, and is counted once after the state is restored.
 """
 
 from __future__ import annotations
@@ -24,22 +24,27 @@ from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 _NUMBERS = 4
 _BUSY = 1
 _LOOK_EVERY_S = 0.001
-# As PACELINE_DRAIN_LIMIT_S says.
+# Value of PACELINE_DRAIN_LIMIT_S.
 _drain_limit_s = 600.0
 
 
 def drain_for_at_most(limit_s: float) -> None:
-    """How long a flush waits from now on without a round of any rank."""
+    """Set the timeout of a flush during which no rank completes a round."""
     global _drain_limit_s
     _drain_limit_s = limit_s
 
 
 @dataclass(frozen=True)
 class SavedRounds:
-    """One name on one rank; `plain` is how it is saved (paceline.exchange.in_flight_state).
+    """State of one name on one rank; `plain` converts it for saving (paceline.exchange.in_flight_state).
 
-    `send`, what has not left, and `results`, what this rank has missed: arrays of the tensor's shape and dtype.
-    `rounds` performed; `pending` contributions in `send`; `missed` rounds in `results`, with `fresh` contributions.
+    Attributes:
+        send: contributions not sent yet, of the tensor's shape and dtype.
+        results: sum of the results that this rank has missed, of the tensor's shape and dtype.
+        rounds: rounds performed.
+        pending: number of contributions in `send`.
+        missed: number of rounds in `results`.
+        fresh: number of contributions in `results` that were in time.
     """
 
     send: np.ndarray[Any, Any]
@@ -50,17 +55,17 @@ class SavedRounds:
     fresh: int
 
     def plain(self) -> dict[str, Any]:
-        """Arrays and numbers by the names of the fields."""
+        """Return arrays and numbers by the names of the fields."""
         return dict(vars(self))
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> SavedRounds:
-        """What `plain` returned."""
+        """Return the state from the result of `plain`."""
         return cls(**plain)
 
 
 class PartialBuffers:
-    """The buffers of `library`, by the full name of an operation."""
+    """Send buffers and results in `library`, by the full name of an operation."""
 
     def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
         self._library = library
@@ -68,7 +73,7 @@ class PartialBuffers:
         self._in_flight = InFlight(library, process_set_id)
 
     def save(self, name: str) -> SavedRounds:
-        """A copy of what `name` has. Waits for a round that is under way.
+        """Return a copy of the state of `name`. Waits for a round in progress.
 
         Raises RuntimeError if there were no calls of this name, or the round does not end.
         """
@@ -91,10 +96,10 @@ class PartialBuffers:
             time.sleep(_LOOK_EVERY_S)
 
     def flush(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
-        """What this rank has not been answered with under `names`, in order; waits until all ranks flush them.
+        """Return the results of `names`, in order, that this rank has not received; waits until all ranks flush them.
 
-        No calls may be made meanwhile. Raises RuntimeError with the reason if a rank is lost, UserError where no round
-        is made for as long as `drain_for_at_most` said.
+        No calls may be made meanwhile. Raises RuntimeError with the reason if a rank is lost, UserError if no round is
+        completed within the limit of `drain_for_at_most`.
         """
         error = ctypes.create_string_buffer(ERROR_BYTES)
         for name in names:
@@ -129,7 +134,7 @@ class PartialBuffers:
         return int(self._counters()["rounds"])
 
     def calls(self) -> int:
-        """Of all names of this process set, so far."""
+        """Return the number of calls so far of all names in this process set."""
         counted = self._counters()
         return int(counted["on_time"] + counted["late"])
 
@@ -141,7 +146,7 @@ class PartialBuffers:
             raise self._in_flight.failure(error.value.decode(errors="replace"))
 
     def called(self, name: str) -> bool:
-        """Whether there were calls of this name."""
+        """Return True if there were calls of this name."""
         return self._described(name) is not None
 
     def _described(self, name: str) -> TensorDescription | None:
@@ -150,10 +155,11 @@ class PartialBuffers:
         return description if described == 0 else None
 
     def restore(self, states: Mapping[str, SavedRounds], foreign: str) -> None:
-        """Go on from `states`, by full name. All ranks do so at once; this waits for them.
+        """Restore `states`, by full name. All ranks must call it at the same time; it waits for them.
 
-        `foreign`: whose they are, if another rank saved them, else "". Raises UserError if a rank's are, if the states
-        do not fit together or if ranks do not load within a minute, ValueError if calls of other shapes were made.
+        `foreign` describes the rank that saved them if it is another one, else "". Raises UserError if a rank's states
+        are foreign, if states do not fit together or if not all ranks load within a minute; ValueError if calls of
+        other shapes were made.
         """
         rounds = sorted((name, one.rounds) for name, one in states.items())
         digest = zlib.crc32(repr(rounds).encode())
@@ -163,7 +169,7 @@ class PartialBuffers:
         )
         numbers = [sum(count for _, count in rounds), digest, int(bool(foreign))]
         agree(self._library, self._set, "paceline.partial.load", numbers, meaning, SAME_EXCHANGE)
-        if foreign:  # all of them are: what other ranks have not been given yet would be lost, or counted twice
+        if foreign:  # refused: results that other ranks have not received would be lost, or counted twice
             raise UserError(
                 f"The saved state is that of {foreign}.",
                 "Load on each rank the state that this rank saved, in a job of as many ranks; for another number of "

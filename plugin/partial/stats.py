@@ -1,4 +1,4 @@
-"""hvd.exchange_stats(): how often this rank came in time for partial rounds, and how late it was otherwise."""
+"""hvd.exchange_stats(): share of this rank's calls that were in time for partial rounds, and lateness of the others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True)
 class RankLateness:
-    """Lateness of one rank over all names.
+    """Lateness of one rank over all names of a process set.
 
-    It made so many `calls`; `late` of them came after the round that they were for, `late_ms` after that round was
-    ready, in sum. `missed` rounds were sent without it.
+    Attributes:
+        calls: calls that the rank made.
+        missed: rounds that were sent without it.
+        late: calls that came after their round had been sent.
+        late_ms: total delay of the late calls after their rounds were ready, in ms.
     """
 
     calls: int
@@ -44,10 +47,15 @@ class RankLateness:
 class ExchangeStats:
     """Totals of this rank over all names of a process set.
 
-    `names`: tensors that are exchanged partially. `rounds` were performed. `on_time` calls were in the round they asked
-    for, `late` ones not. `missed` rounds had no fresh contribution of this rank. `carried` contributions left with a
-    later round. `lags[n]` calls came n rounds late; the last element: so many or more. `ranks`: lateness of each rank,
-    on the first rank of the process set; empty on others.
+    Attributes:
+        names: number of tensors that are exchanged partially.
+        rounds: rounds performed.
+        on_time: calls that were in the round they asked for.
+        late: calls that were not.
+        missed: rounds without a fresh contribution of this rank.
+        carried: contributions that left with a later round.
+        lags: lags[n] calls came n rounds late; the last element counts this many rounds or more.
+        ranks: lateness of each rank, on the first rank of the process set; empty on the others.
     """
 
     names: int
@@ -61,9 +69,9 @@ class ExchangeStats:
 
     @property
     def latest(self) -> tuple[int, str] | None:
-        """The rank whose calls came latest in sum, and how: "steadily", most of its calls, or "at random".
+        """The rank with the largest total delay, and "steadily" if most of its calls are late, else "at random".
 
-        None where no call was late, and on ranks that do not know.
+        None if no call was late, and on ranks without the lateness of others.
         """
         worst = max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].late_ms, default=None)
         if worst is None or not self.ranks[worst].late:
@@ -72,17 +80,17 @@ class ExchangeStats:
 
     @property
     def in_time(self) -> float:
-        """The share of calls that were in the round they asked for; 1 before the first call."""
+        """Share of calls that were in the round they asked for; 1 before the first call."""
         calls = self.on_time + self.late
         return self.on_time / calls if calls else 1.0
 
     @property
     def most_late(self) -> int:
-        """How many rounds late the latest call was."""
+        """Largest lateness of a call, in rounds."""
         return max((lag for lag, count in enumerate(self.lags) if count), default=0)
 
     def since(self, earlier: ExchangeStats) -> ExchangeStats:
-        """What was added after `earlier`; `names` stays the number of all."""
+        """Return the difference to `earlier`; `names` stays the total."""
         return ExchangeStats(
             self.names,
             self.rounds - earlier.rounds,
@@ -109,10 +117,14 @@ class ExchangeStats:
 
 
 def reader(library_name: str) -> Callable[..., ExchangeStats]:
-    """`exchange_stats` of one adapter."""
+    """Return `exchange_stats` of one adapter."""
 
     def exchange_stats(process_set: Any = 0) -> ExchangeStats:
-        """Totals since hvd.init(), of the rounds that did not wait for all ranks (docs/methods/partial.md)."""
+        """Return totals since hvd.init() of the rounds that did not wait for all ranks (docs/methods/partial.md).
+
+        Args:
+            process_set: a process set or its number; all ranks by default.
+        """
         number = getattr(process_set, "process_set_id", process_set)
         library = loaded(library_name)
         found, lateness = (read(library, f"partial_{kind}", number) or {} for kind in ("counters", "lateness"))
