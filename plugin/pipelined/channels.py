@@ -1,4 +1,4 @@
-"""Where the results of one bucket wait between the updates that hand them in and the ones that use them."""
+"""Storage of one bucket's results between the updates that submit gradients and the updates that use their results."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from paceline.native.in_flight import InFlight
 
 
 class Channel(Protocol):
-    """The K - 1 results at most that a bucket has in flight; `held` says how many they are."""
+    """The results that a bucket has in flight, at most K - 1; `held` is their number."""
 
     bucket: Bucket
 
     def claim(self) -> None:
-        """Own the names in this world of ranks. Raises UsageError if another optimizer has gradients under them."""
+        """Own the names in this world. Raises UsageError if another optimizer has gradients under them."""
         ...
 
     def sync_next(self, calls: int) -> None:
-        """The next so many tensors handed in are answered with their own results, and no others."""
+        """Answer exactly the next `calls` submissions with their own results."""
         ...
 
     def start(self, tensors: Sequence[Any]) -> Work:
-        """Hand tensors in (Wire.start); the work gives the oldest results, zeros where there are not K - 1 yet."""
+        """Submit tensors (Wire.start); the work returns the oldest results, or zeros if there are fewer than K - 1."""
         ...
 
     def taken(self, held: int) -> list[list[Any]]:
-        """The results in flight, oldest first; they stay."""
+        """Return the results in flight, oldest first, without removing them."""
         ...
 
     def put(self, results: list[Any]) -> None:
-        """Add results, arrays or what Wire.plain made, as if they had just been combined."""
+        """Add results, arrays or results of Wire.plain, as if they had just been combined."""
         ...
 
     def undo(self, answers: list[Any] | None, held: int) -> None:
-        """Take out what was handed in last, and put back the answers to it, if it had any."""
+        """Remove the results of the last submission, and put back the answers to it, if it had any."""
         ...
 
     def clear(self) -> None:
-        """Nothing is in flight any more; waits for what travels."""
+        """Remove all results, after waiting for those in transit."""
         ...
 
 
 class LibraryChannel:
-    """In Horovod's library, under the full names of the bucket's operations."""
+    """Results in Horovod's library, under the full names of the bucket's operations."""
 
     def __init__(self, bucket: Bucket, wire: Wire, in_flight: InFlight, owner: ChannelOwner) -> None:
         self.bucket = bucket
@@ -57,31 +57,31 @@ class LibraryChannel:
         self.claim()
 
     def claim(self) -> None:
-        """See Channel.claim."""
+        """Own the operations' names."""
         self._owner.claim(self._names, self.bucket.name)
 
     def sync_next(self, calls: int) -> None:
-        """See Channel.sync_next: the library counts them."""
+        """Have the library count synchronous calls."""
         for name in self._names:
             self._in_flight.sync_next(name, calls)
 
     def start(self, tensors: Sequence[Any]) -> Work:
-        """See Channel.start."""
+        """Submit tensors under the bucket's name."""
         return self._wire.start(self.bucket, tensors)
 
     def taken(self, held: int) -> list[list[Any]]:
-        """See Channel.taken: arrays, as they travelled."""
+        """Return arrays, in the type on the wire."""
         for name in self._names if held else ():
             self._in_flight.settle(name)
         return [[self._in_flight.array(name, age) for name in self._names] for age in range(held)]
 
     def put(self, results: list[Any]) -> None:
-        """See Channel.put."""
+        """Add arrays."""
         for name, array in zip(self._names, results, strict=True):
             self._in_flight.put_array(name, array)
 
     def undo(self, answers: list[Any] | None, held: int) -> None:
-        """See Channel.undo."""
+        """Remove the newest results, and put the answers back as the oldest."""
         kept = self.taken(held if answers is not None else held + 1)[:-1]
         if answers is not None:
             kept.insert(0, [self._wire.travelling(tensor) for tensor in answers])
@@ -90,14 +90,14 @@ class LibraryChannel:
             self.put(results)
 
     def clear(self) -> None:
-        """See Channel.clear."""
+        """Wait for results in transit, and remove all."""
         for name in self._names:
             self._in_flight.settle(name)
             self._in_flight.clear(name)
 
 
 class WaitingChannel:
-    """In Python: sparse gradients are gathered, which no place in the library can be set aside for."""
+    """Results in Python, for sparse gradients: they are gathered, for which the library cannot reserve a place."""
 
     def __init__(self, bucket: Bucket, k: int, wire: Wire) -> None:
         self.bucket = bucket
@@ -107,14 +107,14 @@ class WaitingChannel:
         self._calls = 0
 
     def claim(self) -> None:
-        """See Channel.claim: Horovod itself refuses a name that travels twice."""
+        """Do nothing: Horovod itself refuses a name that is in flight twice."""
 
     def sync_next(self, calls: int) -> None:
-        """See Channel.sync_next: nothing is handed in while updates are synchronous."""
+        """Do nothing: synchronous updates do not use this channel."""
 
     def start(self, tensors: Sequence[Any]) -> Work:
-        """See Channel.start: sparse gradients are gathered as they are."""
-        # Two of one name may be on their way at once.
+        """Start to gather sparse gradients."""
+        # K names in turn, because several gathers may be in flight at once.
         turn = Bucket(f"{self.bucket.name}.{self._calls % self._k}", self.bucket.members)
         self._calls += 1
         self._works.append(self._wire.start(turn, tensors))
@@ -123,23 +123,23 @@ class WaitingChannel:
         return self._works.popleft()
 
     def taken(self, held: int) -> list[list[Any]]:
-        """See Channel.taken: tensors."""
+        """Return tensors."""
         results = [work() for work in self._works]
         self._works = deque(_settled(one) for one in results)
         return results
 
     def put(self, results: list[Any]) -> None:
-        """See Channel.put."""
+        """Add results of Wire.plain."""
         self._works.append(_settled([self._wire.from_plain(one) for one in results]))
 
     def undo(self, answers: list[Any] | None, held: int) -> None:
-        """See Channel.undo."""
+        """Wait for the newest results and drop them, and put the answers back as the oldest."""
         self._works.pop()()
         if answers is not None:
             self._works.appendleft(_settled(answers))
 
     def clear(self) -> None:
-        """See Channel.clear."""
+        """Wait for all results, and drop them."""
         for work in self._works:
             work()
         self._works.clear()

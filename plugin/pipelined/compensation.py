@@ -1,4 +1,4 @@
-"""Compensation of staleness, around the updates of an optimizer (see paceline.pipelined.staleness)."""
+"""Compensation of staleness around the updates of an optimizer (see paceline.pipelined.staleness)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from paceline.pipelined.staleness import moved, rate_factor, retention, trend
 
 
 class Compensation(AroundUpdates):
-    """Makes updates with the rescheduled rate, and looks ahead in between; all of it can be compiled.
+    """Make updates with the rescheduled rate, and look ahead in between; all of it can be compiled.
 
-    Between updates a weight holds one of two things:
+    Between updates a weight holds one of two values:
 
-        real    what the updates made of it
-        ahead   what it is expected to be when the gradients that are computed now are applied: moved by the trend of
-                its changes, or by what an update with this rank's gradient in flight would change
+        real    the result of the updates
+        ahead   the value expected when the gradients computed now are applied: moved by the trend of its changes, or by
+                the change that an update with this rank's gradient in flight would make
 
     Each weight has its own distance, the number of updates that it is ahead: compiled steps of some weights leave the
-    other weights where they are, and a frozen weight stays real. An element that somebody else wrote to while it was
-    ahead, as loading a checkpoint does, keeps what was written.
+    other weights unchanged, and a frozen weight stays real. If other code writes to an element while it is ahead, as
+    loading a checkpoint does, the element keeps the written value.
     """
 
     key = "staleness"
@@ -36,15 +36,15 @@ class Compensation(AroundUpdates):
         self._gamma = retention(settings.correction, settings.delay) if settings.correction else 0.0
         self._trial = wire.trial() if settings.compensation == OWN else None
         self._moves = self._gamma > 0 or self._trial is not None
-        self._updates = ops.cell(0)  # with gradients that are late
+        self._updates = ops.cell(0)  # number of updates with late gradients
         self._known: dict[int, Any] = {}
         self._trends: dict[int, Cell] = {}
         self._distances: dict[int, Cell] = {}
         self._real: dict[int, Cell] = {}  # meaningful while ahead
-        self._late: Any = False  # whether gradients of the update that is made now are
+        self._late: Any = False  # True if gradients of the current update are late
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
-        """See AroundUpdates.update: on the real weights."""
+        """Call `step` on the real weights, with the rescheduled rate, and update the trends."""
         wire, ops, known = self._wire, self._ops, self._meet(weights())
         self._come_back(known)
         trended = known if self._gamma else {}
@@ -55,7 +55,7 @@ class Compensation(AroundUpdates):
                 result = step()
         finally:
             self._late = False
-        with ops.after([wire.value(weight) for weight in known.values()]):  # a step that raises is none
+        with ops.after([wire.value(weight) for weight in known.values()]):  # a step that raises does not count
             self._updates.assign(self._updates.read() + ops.where(late, 1, 0))
         for index, old in before.items():
             change = wire.value(known[index]) - old
@@ -63,7 +63,7 @@ class Compensation(AroundUpdates):
         return result
 
     def rate(self, rate: Any) -> Any:
-        """See AroundUpdates.rate."""
+        """Return the annealed learning rate (PipeMare's T1)."""
         steps = self._settings.annealing_steps
         if not steps or self._late is False:
             return rate
@@ -73,12 +73,12 @@ class Compensation(AroundUpdates):
         return rate * ops.cast(factor, rate)
 
     def scaled(self, scale: Any) -> None:
-        """Note the factor of the loss, by which the gradients of a step on trial are divided."""
+        """Note the factor of the loss, by which the gradients of a trial step are divided."""
         if self._trial is not None:
             self._trial.scale = float(scale)
 
     def look_ahead(self, weights: Weights, updates: Any) -> None:
-        """See AroundUpdates.look_ahead: let weights be those expected after so many further updates."""
+        """Move weights to the values expected after this many further updates."""
         if not self._moves:
             return
         known = self._meet(weights())
@@ -92,7 +92,7 @@ class Compensation(AroundUpdates):
 
     @contextlib.contextmanager
     def real_weights(self) -> Iterator[None]:
-        """See AroundUpdates.real_weights."""
+        """Return a context in which all weights are real."""
         ahead = self._weights_ahead()
         self.look_ahead(lambda: self._known, 0)
         try:
@@ -102,7 +102,7 @@ class Compensation(AroundUpdates):
                 self._move({index: self._known[index]}, distance)
 
     def state(self) -> dict[str, Any]:
-        """See AroundUpdates.state; weights are there where they are ahead."""
+        """Return counts and trends, and the real values of weights that are ahead."""
         ahead = self._weights_ahead()
         return {
             "updates": int(self._updates.value()),
@@ -112,7 +112,7 @@ class Compensation(AroundUpdates):
         }
 
     def load(self, state: dict[str, Any] | None, weights: Weights) -> None:
-        """See AroundUpdates.load: weights included where they were ahead."""
+        """Restore `state`, including the values of weights that were ahead."""
         self.forget()
         if state is None:
             return
@@ -126,14 +126,14 @@ class Compensation(AroundUpdates):
         self._move({index: chosen[index] for index in state["real"]}, state["distance"])
 
     def forget(self) -> None:
-        """See AroundUpdates.forget: put the real weights back."""
+        """Restore the real weights, and reset counts and trends."""
         self.look_ahead(lambda: self._known, 0)
         self._updates.set(0)
         for delta in self._trends.values():
             delta.set(0)
 
     def _weights_ahead(self) -> dict[int, int]:
-        """Distances of the weights that are ahead now, by index. Not in a graph."""
+        """Return the distances of the weights that are ahead now, by index. Not in a graph."""
         found = {index: int(distance.value()) for index, distance in self._distances.items()}
         return {index: distance for index, distance in found.items() if distance}
 
@@ -147,7 +147,7 @@ class Compensation(AroundUpdates):
         return weights
 
     def _move(self, weights: Mapping[int, Any], distance: Any) -> None:
-        """Let `weights`, which are real, be ahead."""
+        """Move `weights`, which are real, ahead."""
         for index, weight in weights.items():
             self._real[index].assign(self._wire.value(weight))
             self._distances[index].assign(distance)
@@ -167,10 +167,10 @@ class Compensation(AroundUpdates):
             now = self._wire.value(weight)
             real = self._wire.where(now == self._ahead(index), self._real[index].read(), now)
             self._wire.assign(weight, self._ops.where(distance > 0, real, now))
-            # An update may take the weight to the very value that it had ahead: it must not be taken for that.
+            # Reset, because an update may give the weight the very value that it had ahead.
             self._distances[index].assign(0)
 
 
 def _certainly_none(updates: Any) -> bool:
-    """Whether it is known here that there are none: in a graph only the execution tells."""
+    """Return True if `updates` is known to be 0; in a graph only the execution knows."""
     return isinstance(updates, int) and updates == 0

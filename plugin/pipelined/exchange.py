@@ -1,4 +1,4 @@
-"""The pipelined exchange: results of K - 1 updates ago (see paceline.pipelined.settings)."""
+"""The pipelined exchange: results are delayed by K - 1 updates (see paceline.pipelined.settings)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from paceline.pipelined.settings import Pipelined
 
 
 class PipelinedExchange(Exchange):
-    """Hands gradients in now and answers with those of K - 1 updates ago.
+    """Submit gradients, and answer with the results of K - 1 updates ago.
 
-    The first `warmup_steps` updates are synchronous, and travel without a codec. The K - 1 updates after them, and
-    after every `drain`, have no answer: what `start` gives them are zeros, and the update is to be left out. Three
-    cells say where this stands:
+    The first `warmup_steps` updates are synchronous and use no codec. The K - 1 updates after them, and after every
+    `drain`, have no answer: `start` returns zeros, and the update must be skipped. Three cells hold the position:
 
         warm    synchronous updates still to come
-        filled  updates in flight: from 0, an update each, up to K - 1
-        scales  the factors that the loss was scaled by in the K - 1 last updates, oldest first; 0: not known yet
+        filled  updates in flight: grows from 0 by one in each update, up to K - 1
+        scales  factors of the loss in the last K - 1 updates, oldest first; 0: not known yet
 
-    Where Python sees every update (PyTorch), a bucket may come later than others, or come back after it was frozen: it
-    is so many results *behind* those that are `filled`, and has no answer (None) until it has K - 1 of its own.
+    Where Python sees every update (PyTorch), a bucket may start later than others, or return after it was frozen. It is
+    then some results *behind* those that are `filled`, and has no answer (None) until it has K - 1 results of its own.
     """
 
     settings: Pipelined
@@ -41,24 +40,24 @@ class PipelinedExchange(Exchange):
         self._warm = self.ops.cell(settings.warmup_steps)
         self._filled = self.ops.cell(0)
         self._scales = self.ops.cell([0.0] * self._full)
-        self._answers_scale = self.ops.cell(0.0)  # of the answers to the last update
+        self._answers_scale = self.ops.cell(0.0)  # factor of the loss of the last answers
         self._answered = self.ops.cell(True)
         self._channels: dict[str, Channel] = {}
-        # Those of all compiled steps, which may run again; `_channels` are those of the step that ran last.
+        # Channels of all compiled steps, which may run again; `_channels` are those of the step that ran last.
         self._of_steps: dict[Bucket, Channel] = {}
         if wire.graph_ops is not None:
             self.sets = UpdateSets(wire.label, wire.graph_ops)
         self._behind: dict[str, int] = {}
-        self._started: set[str] = set()  # of the update that is being made
-        self._drained = False  # and nothing was handed in since
-        # The one place where operations become pipelined ones.
+        self._started: set[str] = set()  # buckets of the current update
+        self._drained = False  # True if nothing was submitted since the last drain
+        # The only place where operations become pipelined ones.
         self._owner = ChannelOwner(self.in_flight, (PIPELINED, settings.k, 0))
 
     # --- one update -----------------------------------------------------------------------------------------------
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
-        """See Exchange.start."""
-        # Where Python sees every update: in a compiled step the library counts them, and codecs hold from the first on.
+        """Submit `tensors`; the answer has the results of K - 1 updates ago."""
+        # Only where Python sees every update. In compiled steps the library counts warm-up, and always uses the codec.
         exact = self.sets is None and self._warm.value() > 0
         if self._warm.value() > 0 and (bucket.name not in self._channels or self._apart(bucket)):
             return self.wire.start(bucket, tensors, exact)
@@ -69,7 +68,7 @@ class PipelinedExchange(Exchange):
         if bucket.name not in self._behind:
             return work
 
-        # Instead of zeros, which would move momentum. A whole update without answers is left out by the caller.
+        # None, because zeros would change momentum. The caller skips an update without any answers.
         def answer() -> list[Any] | None:
             found = work()
             full = [name for name in self._started if self._held(name) == self._full]
@@ -78,7 +77,7 @@ class PipelinedExchange(Exchange):
         return answer
 
     def complete(self) -> Any:
-        """See Exchange.complete."""
+        """Count the update, and return True if it had answers."""
         where = self.ops.where
         if self.sets is None and self._warm.read() <= 0:
             self._level()
@@ -99,8 +98,8 @@ class PipelinedExchange(Exchange):
         return self.answered
 
     def _level(self) -> None:
-        """Drop what was not handed in, and count from the bucket that is least behind."""
-        # A frozen parameter must not get its gradient from before when it is unfrozen.
+        """Drop channels that had no submission, and count from the bucket that is least behind."""
+        # A frozen parameter must not get an old gradient when it is unfrozen.
         for name in [name for name in self._channels if name not in self._started]:
             self._channels.pop(name).clear()
             self._behind.pop(name, None)
@@ -117,47 +116,47 @@ class PipelinedExchange(Exchange):
             del self._behind[name]
 
     def _held(self, name: str) -> int:
-        """How many results a bucket has in flight."""
+        """Return the number of results that a bucket has in flight."""
         return self.filled - self._behind.get(name, 0)
 
     def rescaled(self, scale: Scale) -> Any:
-        """See Exchange.rescaled: what is in flight may have been scaled by another factor. After `complete`."""
+        """Return the ratio of `scale` to the factor with which the answers were scaled. Call after `complete`."""
         self.around.scaled(scale)
         where = self.ops.where
         now, before = self.ops.fraction(scale), self._answers_scale.read()
         factor = where(before > 0, now / where(before > 0, before, 1.0), 1.0)
         with self.ops.after([factor]):
-            # The factor changes with updates only: batches that were dropped since the last one had this one, too.
+            # The factor changes only with updates: batches dropped since the last update had this factor, too.
             self._scales.assign(self.ops.without_zeros(self._scales.read(), now))
         return where(self.answered, factor, 1.0)
 
     @property
     def answered(self) -> Any:
-        """See Exchange.answered."""
+        """True if the last update had answers; a tensor in a graph."""
         return self._answered.read()
 
     # --- what is in flight ----------------------------------------------------------------------------------------
 
     @property
     def filled(self) -> int:
-        """See Exchange.filled."""
+        """Number of updates in flight."""
         return int(self._filled.value())
 
     @property
     def lag(self) -> int:
-        """See Exchange.lag."""
+        """K - 1; 0 during warm-up."""
         return 0 if self._warm.value() > 0 else self._full
 
     @property
     def at_rest(self) -> bool:
-        """See Exchange.at_rest."""
+        """True if nothing is in flight, and all was drained or nothing was submitted."""
         drained = self._drained if self.sets is None else self.sets.last is None
         return not self.filled and (drained or not self._channels)
 
     def drain(self) -> list[Update]:
-        """Wait for the updates in flight and take them out. All ranks must do so after the same update.
+        """Wait for the updates in flight, and remove and return them. All ranks must call it after the same update.
 
-        Raises UserError if they do not within a minute, RuntimeError with the reason if what travels does not arrive.
+        Raises UserError if they do not within a minute, RuntimeError with the reason if a result does not arrive.
         """
         self.meet("drain", [self._drains, self.filled], "drains before and updates in flight")
         self._drains += 1
@@ -167,11 +166,11 @@ class PipelinedExchange(Exchange):
         self._begin_filling()
         self._drained = True
         if self.sets is not None:
-            self._begin_warm_up(int(self._warm.value()))  # the library counts it for each name
+            self._begin_warm_up(int(self._warm.value()))  # the library counts warm-up for each name
         return taken
 
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
-        """See Exchange.discard: takes the newest results out of what is in flight, and puts the answers back."""
+        """Remove the newest results from what is in flight, and put the answers back."""
         for name in self._started:
             held = self._held(name)
             self._channels[name].undo(answers[name] if held == self._full else None, held)
@@ -179,7 +178,7 @@ class PipelinedExchange(Exchange):
         return False
 
     def _state(self) -> dict[str, Any] | None:
-        """See Exchange.state: the same on all ranks."""
+        """Return the state, which is equal on all ranks."""
         around, warm = self.around.state(), int(self._warm.value())
         if not self.filled and warm == self.settings.warmup_steps and around is None:
             return None
@@ -189,7 +188,7 @@ class PipelinedExchange(Exchange):
         return state if around is None else {**state, self.around.key: around}
 
     def check(self, state: dict[str, Any]) -> None:
-        """See Exchange.check; a state with nothing in flight counts in updates of its own K, too."""
+        """Raise ValueError for a state with another K, even with nothing in flight: it has counts of updates."""
         if state["k"] != self.settings.tag:
             raise ValueError(f"expected {self.settings.expected}, found {self.among.described(state['k'])}")
 
@@ -210,7 +209,7 @@ class PipelinedExchange(Exchange):
         self.around.load(state.get(self.around.key), weights)
 
     def forget(self) -> None:
-        """See Exchange.forget. Steps that were compiled go on with the same buckets, without Python between."""
+        """Reset. Compiled steps continue with the same buckets, without Python in between."""
         super().forget()
         if self.sets is not None:
             self._owner.empty()
@@ -232,14 +231,14 @@ class PipelinedExchange(Exchange):
             channel.sync_next(int(self._warm.value()))
 
     def _apart(self, bucket: Bucket) -> bool:
-        """Whether synchronous updates hand it in under names of their own, and not through its channel."""
+        """Return True if synchronous updates use other names for the bucket, and not its channel."""
         return self.sets is None and self.wire.full_names(bucket, True) != self.wire.full_names(bucket)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
     @property
     def known(self) -> Mapping[str, Bucket]:
-        """See Exchange.known."""
+        """Buckets of the last step, by name."""
         self._follow()
         return {name: channel.bucket for name, channel in self._channels.items()}
 
@@ -256,7 +255,7 @@ class PipelinedExchange(Exchange):
         if self.sets is not None:
             if changed and not self._bound:
                 self.sets.clear()
-            self._channels = {}  # what others have in flight stays: they may run again
+            self._channels = {}  # results of other steps stay in flight: they may run again
         for name in [name for name in self._channels if name not in buckets]:
             self._channels.pop(name).clear()
         for bucket in buckets.values():
@@ -279,7 +278,7 @@ class PipelinedExchange(Exchange):
             made = WaitingChannel(bucket, self.settings.k, self.wire)
         else:
             made = LibraryChannel(bucket, self.wire, self.in_flight, self._owner)
-        if self._warm.value() > 0:  # where gradients are expected before they are handed in
+        if self._warm.value() > 0:  # if gradients are expected before they are submitted
             self._sync_next(made)
         self._channels[bucket.name] = made
         if self.sets is not None:
@@ -289,7 +288,7 @@ class PipelinedExchange(Exchange):
         return made
 
     def _follow(self) -> None:
-        """Have the channels of the compiled step that ran last: Python sees only which step was traced last."""
+        """Set the channels to those of the compiled step that ran last; Python sees only which step was traced last."""
         last = None if self.sets is None else self.sets.last
         if last is not None:
             self._channels = {name: self._of_steps[bucket] for name, bucket in last.items()}

@@ -1,8 +1,8 @@
-"""What a pipelined exchange is given.
+"""Settings of a pipelined exchange.
 
 Pipe-SGD (Li et al., "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training", NeurIPS
-2018): with iteration dependency K the update of step t uses the combined gradients of step t - (K - 1), so that
-communication has K - 1 further steps to end. All ranks apply the same gradients in the same order and keep equal
+2018): with iteration dependency K, the update of step t uses the combined gradients of step t - (K - 1), so that
+communication has K - 1 further steps to complete. All ranks apply the same gradients in the same order and keep equal
 weights.
 """
 
@@ -25,16 +25,24 @@ def _correction(text: str) -> float | str:
 
 @dataclass(frozen=True)
 class Pipelined(ExchangeSettings):
-    """Updates with gradients that are K - 1 steps old.
+    """Pipe-SGD: updates with gradients that are delayed by K - 1 steps.
 
-    `k`: the iteration dependency K, 1 to 64; 1 is the synchronous exchange. `warmup_steps`: updates that are made
-    synchronously first. Compensation of staleness (staleness.py), off by default: `annealing_steps`: the learning rate
-    begins divided by K - 1 and has its own value after so many pipelined updates, 0: at once. `correction`: gradients
-    are computed at the weights that are expected when they will be applied; so much (0 < correction < 1, 0.1 for
-    example) is left of an old change of the weights after K - 1 updates, 0: no correction. `compensation="own"`, or
-    `correction="own"`: at the weights that an update with this rank's own gradient in flight would make (PyTorch,
-    K = 2).
-    Raises UserError for other values.
+    `annealing_steps`, `correction` and `compensation` compensate for staleness (PipeMare: Yang et al., MLSys 2021) and
+    are off by default.
+
+    Args:
+        k: the iteration dependency K, 1 to 64; 1 is the synchronous exchange.
+        warmup_steps: number of synchronous updates at the beginning.
+        annealing_steps: number of pipelined updates in which the learning rate grows from 1 / (K - 1) of its value to
+            its value; 0 disables it.
+        correction: compute gradients at the weights expected when the gradients are applied. The value, above 0 and
+            below 1, such as 0.1, is the share of an old change of the weights that is left in their trend after K - 1
+            updates; 0 disables it. "own" means compensation="own".
+        compensation: "own": compute gradients at the weights that an update with this rank's own gradient in flight
+            would produce (PyTorch, K = 2).
+
+    Raises:
+        UserError: for other values.
     """
 
     results_wait: ClassVar[bool] = True
@@ -75,22 +83,22 @@ class Pipelined(ExchangeSettings):
 
     @property
     def tag(self) -> int:
-        """See ExchangeSettings.tag."""
+        """The iteration dependency K."""
         return self.k
 
     @property
     def synchronous(self) -> bool:
-        """See ExchangeSettings.synchronous."""
+        """True if K = 1."""
         return self.k == 1
 
     @property
     def expected(self) -> str:
-        """See ExchangeSettings.expected."""
+        """Description, for errors, of a saved state with this K."""
         return f"gradients in flight of k={self.k}"
 
     @property
     def needs_optimizer(self) -> tuple[str, str] | None:
-        """See ExchangeSettings.needs_optimizer: weights are corrected, and learning rates changed."""
+        """Problem and remedy for tapes with compensation, which changes weights and learning rates."""
         if not self.compensates:
             return None
         return (
@@ -100,12 +108,12 @@ class Pipelined(ExchangeSettings):
 
     @property
     def delay(self) -> int:
-        """tau: the age of gradients in updates when they are applied."""
+        """tau: the age of gradients when they are applied, in updates."""
         return self.k - 1
 
     @property
     def compensates(self) -> bool:
-        """Whether something is done about that age."""
+        """True if staleness is compensated for."""
         return self.delay > 0 and (self.annealing_steps > 0 or self.correction > 0 or self.compensation == OWN)
 
 
