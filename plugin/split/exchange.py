@@ -83,7 +83,7 @@ class OwnersWire(Wire, Protocol):
         ...
 
 
-# As an owner: every rank owns a shard.
+# Value of an owner: every rank owns a shard.
 EVERYONE = -1
 
 
@@ -100,7 +100,7 @@ class Reduced(NamedTuple):
 
 
 class SplitExchange(Exchange):
-    """Reduces gradients to owners; `around` updates and broadcasts their parameters."""
+    """Reduce gradients to owners; `around` updates and broadcasts their parameters."""
 
     settings: Split
     wire: OwnersWire
@@ -163,7 +163,7 @@ class SplitExchange(Exchange):
         return [one.bucket for one in self._reduced.values() if one.owner == EVERYONE]
 
     def share(self) -> None:
-        """See Exchange.share."""
+        """Send all ranks the reduced gradients of all owners."""
         if self._completed and not self.shared:
             self.shared = True
             waits = [self.wire.share_gradients(one.bucket, one.owner) for one in self._reduced.values()]
@@ -198,7 +198,7 @@ class SplitExchange(Exchange):
         self.updates, self.stale = 0, False
 
     def forget(self) -> None:
-        """See Exchange.forget."""
+        """Reset; the optimizer state is stale if other ranks held parts of it."""
         super().forget()
         self.wire.drop()
         self._reduced.clear()
@@ -208,13 +208,13 @@ class SplitExchange(Exchange):
 
 
 class OwnersUpdates(AroundUpdates):
-    """Updates the parameters that this rank owns, and broadcasts their new values."""
+    """Update the parameters that this rank owns, and broadcast their new values."""
 
     def __init__(self, exchange: SplitExchange) -> None:
         self._exchange = exchange
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
-        """See AroundUpdates.update."""
+        """Call `step` with this rank's parameters and shards, and start to send their new values."""
         exchange, wire = self._exchange, self._exchange.wire
         cut = exchange.cut_buckets()
         reduced = {one.bucket.name: one for one in exchange.end_update()}
@@ -227,7 +227,7 @@ class OwnersUpdates(AroundUpdates):
         return result
 
     def real_weights(self) -> AbstractContextManager[None]:
-        """See AroundUpdates.real_weights."""
+        """Wait for parameters in flight, and return an empty context."""
         self._exchange.wire.land()
         return nullcontext()
 

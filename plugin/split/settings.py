@@ -18,11 +18,13 @@ SPLIT_TAG = -2
 
 @dataclass(frozen=True)
 class Split(ExchangeSettings):
-    """Synchronous updates; one rank updates each parameter and broadcasts the new value.
+    """ZeRO stage 1: one rank updates each parameter and broadcasts the new value (PyTorch).
 
-    `independent`: a statement of the user, needed for optimizers outside torch.optim: the update of each parameter
-    depends on this parameter alone. `elementwise`: the update of each element depends on this element's gradient and
-    state alone, so that ranks may share the elements of a parameter.
+    Args:
+        independent: a statement of the user, needed for optimizers outside torch.optim: the update of each parameter
+            depends only on this parameter.
+        elementwise: a statement of the user: the update of each element depends only on this element's gradient and
+            state, so that ranks may share the elements of a parameter.
     """
 
     tag: ClassVar[int] = SPLIT_TAG

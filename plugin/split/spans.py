@@ -1,16 +1,16 @@
-"""Spans of neighbouring gradients that travel in one message, or whose parameters have one owner."""
+"""Spans of neighbouring gradients that form one message, or whose parameters have one owner."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# The span is an eighth of all gradients, within these limits in bytes: a bucket of a whole model would travel only
+# A span is an eighth of all gradients, within these limits in bytes: a bucket of the whole model could be sent only
 # after the backward pass.
 LEAST_SPAN_BYTES, SPAN_BYTES, SPANS = 1 << 16, 1 << 20, 8
 
 
 def spans(sizes_bytes: Sequence[int], count: int = SPANS) -> list[list[int]]:
-    """Numbers of neighbours, from the last to the first, in about `count` spans of bytes within the limits above."""
+    """Return indices of neighbours, from last to first, in about `count` spans of bytes within the limits above."""
     most_bytes = min(max(sum(sizes_bytes) // count, LEAST_SPAN_BYTES), SPAN_BYTES)
     found: list[list[int]] = []
     span_bytes = 0
