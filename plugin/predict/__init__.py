@@ -1,1 +1,1 @@
-"""What an iteration of training takes, synchronous or pipelined, and which is worth it: docs/guides/planning.md."""
+"""Prediction of the time of a training iteration, synchronous or pipelined: docs/guides/planning.md."""

@@ -22,7 +22,7 @@ CYCLE_S = 1e-3
 THRESHOLD_BYTES = 128 << 20
 TORCH = "torch"
 LOCAL = "local"
-# Settings whose messages are Horovod's own, at the end of a step.
+# Settings with Horovod's own messages at the end of a step.
 HOROVODS_MERGING = ("", "--exchange majority")
 
 
@@ -30,12 +30,20 @@ HOROVODS_MERGING = ("", "--exchange majority")
 class StepModel:
     """Facts of a recorded run about its steps.
 
-    `stock` and `own`: seconds of a message of some bytes without coordination, by Horovod's collective and by the
-    fastest of Paceline's. `coordination_s`: a round of Horovod's; `events_s`: a round with PACELINE_WAKE=events.
-    `work_s`: what a message in flight with others adds to their time. `late_s`: what a step loses because another rank
-    is the slowest each time. `busy_s`: what the processors of the busiest machine need for a step. `replayed_s`: the
-    predicted step of stock Horovod with the messages that it made in the recorded run: which ones it makes depends on
-    chance, too.
+    Attributes:
+        recorded: iteration and times of the recorded steps.
+        measured: measurements in the trace.
+        stock: cost of a message by Horovod's collective, without coordination.
+        own: cost of a message by the fastest of Paceline's collectives, without coordination.
+        coordination_s: time of one of Horovod's coordination rounds.
+        events_s: time of a round with PACELINE_WAKE=events.
+        work_s: time that a message adds to others in flight.
+        late_s: time that a step loses because the slowest rank changes.
+        busy_s: time that the processors of the busiest machine need for a step.
+        replayed_s: predicted step of stock Horovod with the messages of the recorded run, which depend on chance, too.
+        split: the framework has the split exchange.
+        cycle_s: Horovod's cycle time.
+        threshold_bytes: Horovod's fusion threshold.
     """
 
     recorded: RecordedIteration
@@ -59,33 +67,33 @@ class StepModel:
 
     @property
     def stock_s(self) -> float:
-        """Predicted step of Horovod's own merging, which the run was recorded with."""
+        """Predicted step of Horovod's own merging, with which the run was recorded."""
         return max(self.replayed_s, self.busy_s)
 
     @property
     def error(self) -> float:
-        """Error of the prediction of the recorded step, relative to it."""
+        """Relative error of the prediction of the recorded step."""
         return self.stock_s / self.step_s - 1 if self.step_s > 0 else 0.0
 
     def remedies(self, slower: float = 1.0) -> list[Remedy]:
-        """All settings with predicted steps, Horovod's own first, where each byte takes `slower` times as long."""
+        """Return all settings with predicted steps, Horovod's own first, if each byte takes `slower` times as long."""
         at = self if slower == 1.0 else self._slowed(slower)
         ranks = at.measured.ranks
         found = remedies(
             at.recorded.iteration, ranks, at.stock, at._finish_of, at.late_s, armed=True, own=at.own, split=at.split
         )
-        # `remedies` simulates Horovod's messages. The error in the recorded network is taken for that in any other.
+        # `remedies` simulates Horovod's messages. The error is assumed to be that in the recorded network.
         simulated_s = self.recorded.iteration.step_s(self._finish_of(self.stock, False)[THRESHOLD])
         off_s = self.replayed_s - simulated_s
         found = [replace(one, step_s=one.step_s + off_s) if one.flags in HOROVODS_MERGING else one for one in found]
         return [at._not_faster_than_processors(one) if one.ranks == ranks else one for one in found]
 
     def _not_faster_than_processors(self, one: Remedy) -> Remedy:
-        """Bound by processors, which hidden communication takes as well; unknown for ranks that seldom send."""
+        """Apply the bound of processors, which hidden communication uses, too; unknown for ranks that seldom send."""
         return one if LOCAL in one.flags else replace(one, step_s=max(one.step_s, self.busy_s))
 
     def plan(self, policy: str) -> Plan:
-        """The plan of a policy, with the times of its messages."""
+        """Return the plan of a policy, with the times of its messages."""
         return self._plan(self.stock, policy, armed=policy == OPTIMAL)
 
     def _finish_of(self, costs: CostModel, armed: bool) -> dict[str, float]:
@@ -93,7 +101,7 @@ class StepModel:
         return {name: one.finish_s for name, one in predicted.items()}
 
     def _plan(self, costs: CostModel, policy: str, armed: bool) -> Plan:
-        """Armed messages go by Paceline's own collective, after a round that begins with an event."""
+        """Return a plan; armed messages use Paceline's own collective, after a round that begins with an event."""
 
         def made(name: str, of: CostModel, round_s: float) -> Plan:
             return make_plan(
@@ -122,10 +130,10 @@ class StepModel:
 
 
 def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRESHOLD_BYTES) -> StepModel | None:
-    """The model of a run that was recorded with Horovod's own merging; None if no step has a time.
+    """Return the model of a run that was recorded with Horovod's own merging; None if no step has a time.
 
-    Raises UserError where the trace has too few steps, nothing that is reduced in every step, or messages of one size
-    only and no measured costs.
+    Raises UserError if the trace has too few steps, no tensor that is reduced in every step, or messages of only one
+    size and no measured costs.
     """
     measured = measure(trace, cycle_s)
     told = trace.costs
@@ -154,7 +162,7 @@ def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRE
 
 
 def _replayed_s(trace: Trace, measured: Measurements, costs: CostModel) -> float:
-    """Median finish of a step's messages at what they cost, with the groups of gradients that were recorded."""
+    """Return the median finish of a step's messages at modelled costs, with the recorded groups of gradients."""
     number = {one.name: at for at, one in enumerate(measured.gradients)}
     sizes = [float(one.bytes) for one in measured.gradients]
     ready_s = [one.ready_s for one in measured.gradients]

@@ -1,4 +1,4 @@
-"""Every way to combine gradients over the ranks, side by side: what an iteration takes with each on a given network."""
+"""Time of an iteration on a given network with each way to combine gradients."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ PARAMETER_SERVER = "parameter server"
 
 @dataclass(frozen=True)
 class Collective:
-    """Seconds per iteration with one way to combine, K = 2. By policy, `single` (sequential) and `none` (layer-wise):
-    `communication_s`, `synchronous_s` (D-Sync; PS-Sync for the parameter server) and `pipelined_s`. With unlimited
-    resources, sequentially: `unlimited_s`.
+    """Seconds per iteration with one way to combine, K = 2.
+
+    `communication_s`, `synchronous_s` (D-Sync; PS-Sync for the parameter server) and `pipelined_s` are by policy:
+    `single` (sequential) and `none` (layer-wise). `unlimited_s`: sequential, with unlimited resources.
     """
 
     name: str
@@ -42,10 +43,10 @@ def compare(
     gamma_s: float = 0.0,
     overhead_s: float = 0.0,
 ) -> list[Collective]:
-    """All of them among `ranks`, whose costs take the place of the iteration's own; `overhead_s` precedes a message.
+    """Return all ways among `ranks`, with their costs in place of the iteration's; `overhead_s` precedes each message.
 
     alpha: start-up of a message between two ranks in seconds; beta, gamma: seconds to move and to add a byte. Raises
-    UserError for values that make no sense.
+    UserError for invalid values.
     """
     costs = {name: of_algorithm(name, ranks, alpha_s, beta_s, gamma_s) for name in ALGORITHMS}
     costs[PARAMETER_SERVER] = parameter_server_costs(ranks, alpha_s, beta_s, gamma_s)

@@ -2,12 +2,12 @@
 
 Li et al., "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training", NeurIPS 2018. An
 iteration is the update l_up, the forward pass l_for, the backward pass l_back and the communication l_comm, with
-l_comp = l_for + l_back. T iterations take T times what the functions return; like the paper they leave out the K - 1
-iterations that fill the pipeline.
+l_comp = l_for + l_back. T iterations take T times the returned values; like the paper, these omit the K - 1 iterations
+that fill the pipeline.
 
-How gradients are merged into messages is named by a policy of the planner. The paper has two: *sequential*, one
-all-reduce after the backward pass, is the planner's `single`; *layer-wise*, one for every layer, is its `none`. What
-all-reduces cost, which depends on the number of workers p, is a cost model: `fusion.costs.of_algorithm` for theory, or
+A policy of the planner names the merging of gradients into messages. The paper has two: *sequential*, one all-reduce
+after the backward pass, is the planner's `single`; *layer-wise*, one for every layer, is its `none`. The cost of
+all-reduces, which depends on the number of workers p, is a cost model: `fusion.costs.of_algorithm` for theory, or
 fitted to measurements.
 """
 
@@ -27,7 +27,7 @@ from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 SEQUENTIAL = "single"
 LAYER_WISE = "none"
-# Horovod's own merging depends on cycles and rounds, which are no part of this model; planning.py simulates it.
+# Horovod's own merging depends on cycles and rounds, which this model omits; planning.py simulates it.
 POLICIES = tuple(name for name in BUILT_IN if name != THRESHOLD)
 
 
@@ -35,8 +35,9 @@ POLICIES = tuple(name for name in BUILT_IN if name != THRESHOLD)
 class Iteration:
     """One iteration of the slowest worker; all l_*_s are seconds.
 
-    `gradients` are the layers' with `ready_s` since the backward pass began. `costs` is what one message takes among
-    the workers, in seconds of bytes, with the coordination or synchronisation (the paper's S) that precedes it.
+    `gradients` are those of the layers, with `ready_s` since the beginning of the backward pass. `costs`: seconds of
+    one message among the workers, as a function of its bytes, with the preceding coordination or synchronisation (the
+    paper's S).
 
     Raises UserError for times that are negative or not finite, and for a gradient that comes after the backward pass.
     """
@@ -62,19 +63,20 @@ class Iteration:
 
     @property
     def compute_s(self) -> float:
-        """l_up + l_comp: what the compute resource does in an iteration."""
+        """l_up + l_comp: time of the compute resource in an iteration."""
         return self.l_up_s + self.l_for_s + self.l_back_s
 
     def step_s(self, finish_s: float) -> float:
-        """A synchronous iteration whose last message ends `finish_s` after the backward pass began."""
+        """Return the time of a synchronous iteration whose messages end `finish_s` after the backward pass began."""
         return self.l_up_s + self.l_for_s + max(self.l_back_s, finish_s)
 
 
 def of_layers(
     l_up_s: float, l_for_s: float, l_back_s: float, layer_bytes: Sequence[int], costs: CostModel
 ) -> Iteration:
-    """An iteration of which only the layers' sizes are known, in order of the backward pass: it takes equally long for
-    each. Raises UserError as Iteration does.
+    """Return an iteration from the layers' sizes, in order of the backward pass, which takes equally long for each.
+
+    Raises UserError as Iteration does.
     """
     count = len(layer_bytes)
     gradients = tuple(
@@ -85,13 +87,13 @@ def of_layers(
 
 
 def communication_s(iteration: Iteration, policy: str = SEQUENTIAL) -> float:
-    """l_comm: all messages of an iteration, one after another. Raises UserError for an unknown policy."""
+    """Return l_comm: all messages of an iteration in sequence. Raises UserError for an unknown policy."""
     groups = _groups(iteration, policy)
     return _finish_s(iteration, groups, [0.0] * len(iteration.gradients))
 
 
 def synchronous_s(iteration: Iteration, policy: str = SEQUENTIAL) -> float:
-    """D-Sync; sequentially it is l_up + l_comp + l_comm, other policies hide messages behind the backward pass.
+    """Return the time of D-Sync: sequentially l_up + l_comp + l_comm; other policies overlap messages with computation.
 
     PS-Sync has the same form, with costs from `parameter_server_costs`. Raises UserError for an unknown policy.
     """
@@ -100,7 +102,7 @@ def synchronous_s(iteration: Iteration, policy: str = SEQUENTIAL) -> float:
 
 
 def pipelined_s(iteration: Iteration, policy: str = SEQUENTIAL, k: int = 2) -> float:
-    """Pipe-SGD on one compute and one network resource: max(l_up + l_comp, l_comm) for every K >= 2.
+    """Return the time of Pipe-SGD on one compute and one network resource, max(l_up + l_comp, l_comm) for every K >= 2.
 
     K = 1 is D-Sync. Raises UserError for a K that no pipelined exchange can have, and for an unknown policy.
     """
@@ -110,7 +112,7 @@ def pipelined_s(iteration: Iteration, policy: str = SEQUENTIAL, k: int = 2) -> f
 
 
 def pipelined_unlimited_s(iteration: Iteration, policy: str = SEQUENTIAL, k: int = 2) -> float:
-    """Pipe-SGD with unlimited resources: (l_up + l_comp + l_comm) / K. A bound, no machine has it.
+    """Return the time of Pipe-SGD with unlimited resources, (l_up + l_comp + l_comm) / K: a lower bound.
 
     Raises UserError as `pipelined_s` does.
     """

@@ -1,4 +1,4 @@
-"""From a trace to an iteration: what of a recorded step was computation."""
+"""From a trace to an iteration: the computation time of recorded steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from paceline.record.trace import Trace
 
 @dataclass(frozen=True)
 class RecordedIteration:
-    """`step_s` is the median time from the start of a step to the start of the next. `overlaps`: the messages of a step
-    ended after the next step had begun, so that the step's computation is only known to be at most all of it.
+    """An iteration from a trace.
+
+    Attributes:
+        step_s: median time from the start of a step to the start of the next.
+        overlaps: messages of a step ended after the next step had begun, so that the whole step is only an upper bound
+            of its computation.
     """
 
     iteration: Iteration
@@ -24,12 +28,12 @@ class RecordedIteration:
 
 
 def of_trace(recorded: Trace, measured: Measurements, costs: CostModel) -> RecordedIteration | None:
-    """The iteration of a recorded training; None if the trace has no two consecutive steps.
+    """Return the iteration of a recorded training; None if the trace has no two consecutive steps.
 
-    A trace shows the backward pass from the first gradient to the last, and the messages; everything else of a step is
-    the update, loading, the forward pass and the backward pass up to the first gradient. They cannot be told apart:
-    `l_for_s` has them all and `l_up_s` is 0, which the predictions, made of their sum, do not notice. `costs` is one
-    message with its coordination.
+    A trace shows the messages, and the backward pass from the first gradient to the last. The rest of a step is the
+    update, loading, the forward pass and the backward pass up to the first gradient; a trace cannot separate them.
+    `l_for_s` has their sum and `l_up_s` is 0; predictions only use the sum. `costs` is the cost of one message with its
+    coordination.
     """
     steps = [one for rank in recorded.ranks for one in timed_steps(rank)]
     if not steps:

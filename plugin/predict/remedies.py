@@ -21,11 +21,10 @@ from paceline.registry.codecs import CODECS
 from paceline.registry.policies import OPTIMAL, THRESHOLD
 from paceline.split.spans import spans, spans_of
 
-# Seconds from a step's first gradient to the end of its last message by policy, for messages that cost so much; armed
-# where the flag says so.
+# (cost of messages, armed) -> by policy, seconds from a step's first gradient to the end of its last message.
 FinishOf = Callable[[CostModel, bool], Mapping[str, float]]
-# Stale or rounded gradients cost stability at large learning rates, so a remedy with a price must bring more than the
-# error of a prediction. Merging changes no result: its gain only has to be seen.
+# Minimum gains. Stale or rounded gradients reduce stability at large learning rates, so a remedy with a price must gain
+# more than the error of a prediction. Merging changes no result, and only needs a visible gain.
 LEAST_GAIN = 0.05
 SPLIT = "each rank updates its share of the parameters"
 LEAST_MERGING_GAIN = 0.01
@@ -33,8 +32,13 @@ LEAST_MERGING_GAIN = 0.01
 
 @dataclass(frozen=True)
 class Remedy:
-    """`flags` of `paceline run`, "" for Horovod's own; `step_s` seconds per step of `ranks` ranks; `price`: what it
-    changes beside the time, "" for nothing.
+    """A setting and its predicted step.
+
+    Attributes:
+        flags: flags of `paceline run`, "" for Horovod's own.
+        step_s: seconds per step of `ranks` ranks.
+        ranks: number of ranks.
+        price: effect on training, "" for none.
     """
 
     flags: str
@@ -58,18 +62,17 @@ def remedies(
     own: CostModel | None = None,
     split: bool = False,
 ) -> list[Remedy]:
-    """All that may be switched on, Horovod's own first, then the fastest first; equal ones as they come.
+    """Return all settings, Horovod's own first, then in descending order of pace; equal ones keep their order.
 
-    `costs`: one message among `ranks` ranks without coordination; `own`: by Paceline's collectives, where that is
-    known. `late_s`: `waits_for_others_s`. `armed`: plans may have armed steps. `split`: the framework has the split
-    exchange.
+    `costs`: one message among `ranks` ranks without coordination; `own`: by Paceline's collectives, if known. `late_s`:
+    `waits_for_others_s`. `armed`: plans may have armed steps. `split`: the framework has the split exchange.
     """
     stock, *others = _all(iteration, ranks, costs, finish_of, late_s, armed, own or costs, split)
     return [stock, *sorted(others, key=lambda one: -one.pace)]
 
 
 def best(found: Sequence[Remedy]) -> Remedy:
-    """Recommend one of `remedies`: in doubt one without a price, and Horovod's own; of equal ones the simplest.
+    """Recommend one of `remedies`: of similar ones, Horovod's own, then one without a price, then the simplest.
 
     Of equal policies it is `optimal`.
     """
@@ -116,7 +119,7 @@ def _all(
     for codec in (name for name, one in CODECS.items() if name != EXACT and one.suggested):
         share = CODECS[codec].wire_share
         rounded = f"gradients are rounded to {8 * 4 * share:.2g} bits, error feedback makes up for it"
-        by_policy = steps(on_the_wire(own, share), False)  # a message with a codec does not go armed
+        by_policy = steps(on_the_wire(own, share), False)  # a message with a codec is never armed
         least_s = min(by_policy.values())
         near = [policy for policy, step_s in by_policy.items() if step_s <= least_s * (1 + LEAST_MERGING_GAIN)]
         policy = min(near, key=lambda one: (one != THRESHOLD, one != OPTIMAL, by_policy[one]))
@@ -144,20 +147,21 @@ def _all(
 
 
 def on_the_wire(costs: CostModel, share: float) -> CostModel:
-    """Messages of which so large a share of the bytes travels."""
+    """Return the cost of messages of which this share of the bytes is sent."""
     if costs.points:
         return CostModel.measured([(size / share, seconds) for size, seconds in costs.points])
     return CostModel.linear(costs.a_s, costs.b_s_per_byte * share)
 
 
 def split_s(iteration: Iteration, halves: CostModel, round_s: float, ranks: int) -> float:
-    """Reduce-scatters hide behind the backward pass, all-gathers of new weights behind the forward pass.
+    """Return the step of the split exchange.
 
-    `halves`: a message of either, without coordination. Steps are armed: one round of `round_s`. The forward pass
-    begins when the first all-gather has ended.
+    Reduce-scatters overlap with the backward pass, all-gathers of new weights with the forward pass. `halves`: cost of
+    a message of either kind, without coordination. Steps are armed: one round of `round_s`. The forward pass begins
+    when the first all-gather has ended.
     """
     sizes = [one.bytes for one in iteration.gradients]
-    # Gradients are in order of readiness, spans begin with the last of what they are given.
+    # Gradients are in order of readiness; `spans` begins with the last of its arguments.
     buckets = [[len(sizes) - 1 - at for at in span] for span in spans(sizes[::-1], spans_of(ranks))]
     size_of = [float(sum(sizes[at] for at in bucket)) for bucket in buckets]
     ready_s = [max(iteration.gradients[at].ready_s for at in bucket) for bucket in buckets]
@@ -173,14 +177,14 @@ def split_s(iteration: Iteration, halves: CostModel, round_s: float, ranks: int)
 
 
 def half_of(costs: CostModel) -> CostModel:
-    """A reduce-scatter or an all-gather: half an allreduce."""
+    """Return the cost of a reduce-scatter or an all-gather: half an allreduce."""
     if costs.points:
         return CostModel.measured([(size, seconds / 2) for size, seconds in costs.points])
     return CostModel.linear(costs.a_s / 2, costs.b_s_per_byte / 2)
 
 
 def among(costs: CostModel, ranks: int, fewer: int) -> CostModel:
-    """Messages among fewer ranks, as a ring has them: 2 (p - 1) start-ups, and (p - 1) / p of the bytes twice."""
+    """Return the cost among fewer ranks, as in a ring: 2 (p - 1) start-ups, and (p - 1) / p of the bytes twice."""
     start_up = (fewer - 1) / (ranks - 1)
     moved = (fewer - 1) / fewer / ((ranks - 1) / ranks)
     if costs.points:

@@ -1,7 +1,7 @@
-"""A rank that is asked to end writes down what it has, even while its main thread waits within a library.
+"""Last actions of a rank that is asked to end, even while its main thread waits within a library.
 
-Python runs handlers of signals between two steps of the main thread only, and a rank that waits for another one makes
-none. But it notes at once, in a descriptor, that a signal came: a thread of ours waits for that.
+Python runs signal handlers only between two instructions of the main thread, and a rank that waits for another one
+executes none. However, Python writes the signal to a descriptor at once, and a thread of Paceline's reads it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _begun = False
 
 
 def before_the_end(act: Callable[[], None]) -> None:
-    """Call `act` when a signal asks this process to end, once or more; then it ends as it would have.
+    """Call `act` when a signal asks this process to end, once or more; then end as without this function.
 
-    What is ignored stays ignored. Only the first call counts; nothing is done outside of the main thread, which alone
-    may say what signals do, and beside another owner of the descriptor (an event loop) handlers alone call.
+    Ignored signals stay ignored. Only the first call has an effect, and only in the main thread, which alone may set
+    signal handlers. If the descriptor has another owner (an event loop), only the handlers call `act`.
     """
     global _begun
     if _begun or threading.current_thread() is not threading.main_thread():
@@ -46,7 +46,7 @@ def _first(act: Callable[[], None], number: int, before: Any) -> Callable[[int, 
     owner = os.getpid()
 
     def handler(_number: int, frame: FrameType | None) -> None:
-        if os.getpid() == owner:  # and not a process that was forked since
+        if os.getpid() == owner:  # not in a forked process
             act()
         if callable(before):
             before(number, frame)

@@ -11,7 +11,7 @@ FEWEST = 4  # submissions of the largest tensor
 
 
 def update_s(trace: Trace, updates_between: int = 1) -> float | None:
-    """Median seconds from one update to the next, and of the ranks' medians the median; None where none is known.
+    """Return the median seconds from one update to the next: the median of the ranks' medians; None if it is unknown.
 
     The largest tensor that is all-reduced is submitted once in `updates_between` updates of a rank, whatever else the
     script reduces.

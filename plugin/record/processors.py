@@ -1,4 +1,4 @@
-"""Processors that the process of this rank uses, and their machine."""
+"""Number of processors that the process of this rank uses, and their machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Used(NamedTuple):
     at_s: float
 
     def since(self, before: Used) -> Processors | None:
-        """Return the number of processors used since `before`; None where no time has passed."""
+        """Return the number of processors used since `before`; None if no time has passed."""
         passed_s = self.at_s - before.at_s
         if passed_s <= 0:
             return None
@@ -27,12 +27,12 @@ class Used(NamedTuple):
 
 
 def used() -> Used:
-    """All threads of this process, until now."""
+    """Return the processor time of all threads of this process until now."""
     return Used(time.process_time(), time.monotonic())
 
 
 def _machine() -> str:
-    """The same on all emulated hosts and containers of a machine; its name where the system does not tell."""
+    """Return an id common to all emulated hosts and containers of a machine; its name if the system has no such id."""
     try:
         return _BOOT.read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the recorder in Horovod's library has seen in this process, as a trace."""
+"""Snapshots of the recorder in Horovod's library, as traces."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from paceline.native.prototypes import DTYPES
 from paceline.record.trace import Arrival, Collective, RankTrace, Step, Tensor, Totals
 
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
-# The library keeps one snapshot for whoever took it last; a signal's handler may come in between in the same thread.
+# The library keeps only the last snapshot. Reentrant, because a signal handler may interrupt the same thread.
 _taking = threading.RLock()
 
 
 def take(library: ctypes.CDLL) -> RankTrace:
-    """This rank's trace so far (docs/developers/trace.md)."""
+    """Return this rank's trace so far (docs/developers/trace.md)."""
     tensors, steps = decode(*_words(library))
     messages = [collective for step in steps for collective in step.collectives]
     return RankTrace(
@@ -41,12 +41,12 @@ def take(library: ctypes.CDLL) -> RankTrace:
 
 
 def steps(library: ctypes.CDLL) -> tuple[Step, ...]:
-    """The steps that are kept, so far."""
+    """Return the recorded steps that are kept."""
     return decode(*_words(library))[1]
 
 
 def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], tuple[Step, ...]]:
-    """Tensors and steps of a snapshot (core/record/recorder.h); there times are in nanoseconds, here in seconds."""
+    """Decode tensors and steps of a snapshot (core/record/recorder.h), whose times are in ns, to seconds."""
 
     def number() -> int:
         return next(words)
@@ -54,7 +54,7 @@ def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], 
     def time_s() -> float:
         return next(words) * 1e-9
 
-    # Arguments are evaluated in their order, which is that of the words.
+    # Python evaluates arguments from left to right, the order of the words.
     def tensor(name: str) -> Tensor:
         return Tensor(name, size_bytes=number(), dtype=DTYPES[number()], process_set=number())
 

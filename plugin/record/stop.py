@@ -19,9 +19,9 @@ from paceline.record.processors import Used, used
 from paceline.record.snapshot import steps
 from paceline.record.trace import Processors, parts
 
-# Bounds of the pause between two looks at the number of steps, in seconds.
+# Bounds of the pause between two polls of the number of steps, in seconds.
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0
-# Seconds that a rank goes on training after its trace: at most, for ranks that are behind; and after the last of them.
+# Seconds that a rank trains on after its trace: at most, for ranks that are behind; and after the last of them.
 _OTHERS_S, _LAUNCHER_S = 60.0, 3.0
 _FORCED_S = 5.0  # from the request to end to the end of a rank whose main thread waits in a library
 _LOOK_S = 0.2
@@ -30,7 +30,7 @@ _ENDED_BY_TERM = 128 + signal.SIGTERM
 
 
 class Stop:
-    """Watches how many steps of `library` are recorded, in a thread; `written`: the trace is complete."""
+    """Thread that polls the number of recorded steps of `library`; `written`: the trace is complete."""
 
     def __init__(self, library: ctypes.CDLL, path: Path, most_steps: int, write: Callable[[], None]) -> None:
         self._library, self._path, self._most_steps, self._write = library, path, most_steps, write
@@ -64,7 +64,7 @@ class Stop:
             time.sleep(min(max(_LEAST_PAUSE_S, left_s / 2), _MOST_PAUSE_S))
 
     def _made(self) -> int:
-        """Complete steps: the last one that is recorded may go on."""
+        """Return the number of complete steps: the last recorded one may be in progress."""
         kept = steps(self._library)
         return kept[-1].index if kept else 0
 

@@ -1,4 +1,4 @@
-"""What a trace says in a few numbers: step time, traffic, and the share of a step spent waiting for communication."""
+"""Summary of a trace: step time, traffic, and the share of a step spent waiting for communication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.record.trace import RankTrace
 
 @dataclass(frozen=True)
 class Summary:
-    """Medians over steps. None where no step could be timed (fewer than two consecutive ones were recorded)."""
+    """Medians over steps; None if no step could be timed (fewer than two consecutive ones were recorded)."""
 
     tensors: int
     steps: int
@@ -25,7 +25,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class SlowTensor:
-    """A tensor and its median time from arrival to the end of the collective that carried it, over ranks and steps."""
+    """A tensor and its median time from arrival to the end of its collective, over ranks and steps."""
 
     name: str
     size_bytes: int
@@ -33,7 +33,7 @@ class SlowTensor:
 
 
 def summarise(ranks: Sequence[RankTrace]) -> Summary:
-    """One summary of the given ranks' steps taken together; of one rank, or of all."""
+    """Return one summary of all steps of the given ranks."""
     steps = [step for trace in ranks for step in trace.steps]
     timed = [one for trace in ranks for one in timed_steps(trace)]
     return Summary(
@@ -53,10 +53,10 @@ def _median(values: Iterable[float]) -> float | None:
 
 
 def slowest_tensors(ranks: Sequence[RankTrace], count: int = 5) -> list[SlowTensor]:
-    """The `count` tensors with the longest median latency, longest first.
+    """Return the `count` tensors with the longest median latency, longest first.
 
-    Names that came in fewer than half as many steps as the most frequent ones are left out: what ranks agree on in the
-    first step, or average once an epoch, has no median over steps.
+    Omits names with fewer than half as many steps as the most frequent name, such as agreements of the first step and
+    averages once an epoch: they have no median over steps.
     """
     latencies_ms: dict[str, list[float]] = {}
     sizes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How long the recorded steps of a rank took, and what part of that it waited for communication."""
+"""Duration of a rank's recorded steps, and the part of it spent waiting for communication."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from paceline.record.trace import RankTrace, Step, Trace
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A step whose successor was recorded too: `time_ms` from start to start, `waiting_ms` of it exposed."""
+    """A step whose successor was recorded too.
+
+    Attributes:
+        step: the step.
+        time_ms: from its start to the next step's start.
+        waiting_ms: exposed communication within `time_ms`.
+    """
 
     step: Step
     time_ms: float
@@ -18,7 +24,7 @@ class TimedStep:
 
 
 def timed_steps(trace: RankTrace) -> list[TimedStep]:
-    """The steps of one rank that have a successor.
+    """Return the steps of one rank that have a successor.
 
     Waiting is the exposed communication: from the last arrival of the step to the end of its last collective, but not
     beyond the start of the next step (a pipelined exchange ends there).
@@ -35,7 +41,7 @@ def timed_steps(trace: RankTrace) -> list[TimedStep]:
 
 
 def median_step(trace: Trace) -> int | None:
-    """The index of the step whose time is the median on the lowest rank; its last step if none could be timed."""
+    """Return the index of the step with the median time on the lowest rank; its last step if none could be timed."""
     if not trace.ranks or not trace.ranks[0].steps:
         return None
     timed = timed_steps(trace.ranks[0])

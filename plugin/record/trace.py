@@ -1,4 +1,4 @@
-"""The trace of a run: what `paceline record` writes, as typed values, with loading, checking and merging.
+"""The trace of a run, which `paceline record` writes: typed values, with loading, checking and merging.
 
 A file holds either one rank's trace or the merged trace of all ranks. Times are seconds since that rank's recording
 began, on its own steady clock; clocks of different ranks are not comparable. docs/developers/trace.md describes the
@@ -21,12 +21,12 @@ FORMAT = "paceline-trace"
 VERSION: Final = 1
 
 Count = Annotated[int, Meta(ge=0)]
-# In files a size is called "bytes".
+# Name of size_bytes in files.
 _AS_BYTES = {"size_bytes": "bytes"}
 
 
 class Tensor(Struct, frozen=True, rename=_AS_BYTES):
-    """A tensor that took part: its name as Horovod saw it, its size, its data type's name, its process set."""
+    """A tensor that took part: its name in Horovod, its size, the name of its data type, its process set."""
 
     name: str
     size_bytes: Count
@@ -35,7 +35,7 @@ class Tensor(Struct, frozen=True, rename=_AS_BYTES):
 
 
 class Arrival(Struct, frozen=True, array_like=True):
-    """The moment at which this rank handed the tensor with this id (its index in the list of tensors) to Horovod."""
+    """Time at which this rank submitted the tensor with this id (its index in the list of tensors) to Horovod."""
 
     tensor: Count
     time_s: float
@@ -56,8 +56,9 @@ class Collective(Struct, frozen=True, rename=_AS_BYTES):
 
 
 class Step(Struct, frozen=True):
-    """One training step of one rank; `start_s` is the time of its first arrival. Collectives are in the order in which
-    they began.
+    """One training step of one rank; `start_s` is the time of its first arrival.
+
+    Collectives are in the order in which they began.
     """
 
     index: Count
@@ -77,10 +78,13 @@ class Totals(Struct, frozen=True, rename=_AS_BYTES):
 
 
 class Costs(Struct, frozen=True):
-    """Measurement of all ranks before they made a plan: messages as (bytes, seconds), each alone.
+    """Measurement of all ranks before they made a plan.
 
-    `stock` went by Horovod's own collective, `armed` by the fastest of Paceline's. `work_s`: what a message in flight
-    with others adds to their time in addition to its bytes. `coordination_s`: one coordination round.
+    Attributes:
+        stock: (bytes, seconds) of single messages by Horovod's own collective.
+        armed: (bytes, seconds) of single messages by the fastest of Paceline's collectives.
+        work_s: time that a message adds, apart from its bytes, to others in flight at the same time.
+        coordination_s: time of one coordination round.
     """
 
     stock: tuple[tuple[float, float], ...]
@@ -90,7 +94,10 @@ class Costs(Struct, frozen=True):
 
 
 class Processors(Struct, frozen=True):
-    """Processors that a rank's process used on average, of the `cores` of its `machine`, a word that no other has."""
+    """Average number of processors that a rank's process used.
+
+    `machine` identifies the machine, which has `cores` processors.
+    """
 
     machine: str
     cores: Annotated[int, Meta(ge=1)]
@@ -98,7 +105,7 @@ class Processors(Struct, frozen=True):
 
 
 class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
-    """What one rank saw. Raises ValueError for values that contradict each other."""
+    """Trace of one rank. Raises ValueError for values that contradict each other."""
 
     rank: Count
     size: Count
@@ -127,7 +134,7 @@ class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
 
 class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
-    """What all ranks of a world of `size` saw; `ranks` are in order of rank, and may lack some.
+    """Traces of all ranks of a world of `size`; `ranks` are in order of rank, and some may be missing.
 
     Raises ValueError for ranks that do not belong together.
     """
@@ -146,12 +153,12 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
     @property
     def costs(self) -> Costs | None:
-        """Measurement of all ranks, if there is one."""
+        """Measurement of all ranks, or None."""
         return next((one.costs for one in self.ranks if one.costs is not UNSET), None)
 
     @property
     def busy_share(self) -> float:
-        """Share of its processors that the ranks of the busiest machine used; 0 where that is not known."""
+        """Share of its processors that the ranks of the busiest machine used; 0 if it is unknown."""
         shares: dict[str, float] = {}
         for one in self.ranks:
             if (on := one.processors) is not UNSET:
@@ -160,12 +167,12 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
     @property
     def missing(self) -> list[int]:
-        """The ranks of which there is no trace."""
+        """Ranks without a trace."""
         return sorted(set(range(self.size)) - {trace.rank for trace in self.ranks})
 
 
 class _Header(Struct):
-    """What tells the two kinds of file, and other files, apart."""
+    """Fields that distinguish the two kinds of file, and other files."""
 
     format: str = ""
     version: int = 0
@@ -173,7 +180,7 @@ class _Header(Struct):
 
 
 def decode(content: bytes) -> Trace:
-    """A trace from JSON, of one rank or of all. Raises ValueError that names the place and what is wrong."""
+    """Decode a trace from JSON, of one rank or of all. Raises ValueError that names the place and the error."""
     try:
         header = msgspec.json.decode(content, type=_Header)
     except msgspec.ValidationError:
@@ -191,7 +198,7 @@ def decode(content: bytes) -> Trace:
 
 
 def load(path: Path) -> Trace:
-    """The trace in `path`, of one rank or of all. Raises UserError naming the file and what is wrong with it."""
+    """Read the trace in `path`, of one rank or of all. Raises UserError that names the file and the error."""
     remedy = "Record it again with `paceline record`, or name the file that it wrote."
     try:
         return decode(path.read_bytes())
@@ -202,7 +209,7 @@ def load(path: Path) -> Trace:
 
 
 def write(trace: Trace | RankTrace, path: Path) -> None:
-    """Write a trace so that `path` is never seen half-written. Raises UserError if it cannot be written."""
+    """Write a trace atomically, through a temporary file. Raises UserError if it cannot be written."""
     temporary = path.with_name(path.name + ".part")
     try:
         temporary.write_bytes(msgspec.json.encode(trace) + b"\n")
@@ -215,19 +222,19 @@ def write(trace: Trace | RankTrace, path: Path) -> None:
 
 
 def part_path(path: Path, rank: int) -> Path:
-    """Where `rank` writes its own trace when the run's trace is `path`."""
+    """Return the path of the trace of `rank` when the run's trace is `path`."""
     return path.with_name(f"{path.name}.rank{rank}.json")
 
 
 def parts(path: Path) -> list[Path]:
-    """The ranks' own files that belong to the trace `path`, in order of rank."""
+    """Return the ranks' own files that belong to the trace `path`, in order of rank."""
     form = re.compile(re.escape(path.name) + r"\.rank(\d+)\.json")
     found = [(int(match[1]), file) for file in path.parent.glob("*") if (match := form.fullmatch(file.name))]
     return [file for _, file in sorted(found)]
 
 
 def merge(traces: Iterable[Trace]) -> Trace:
-    """One trace of all ranks. Raises ValueError if two hold the same rank or saw worlds of different sizes."""
+    """Merge traces into one. Raises ValueError if two hold the same rank or have different world sizes."""
     ranks = sorted((one for trace in traces for one in trace.ranks), key=lambda one: one.rank)
     if not ranks:
         raise ValueError("there is nothing to merge")
