@@ -1,7 +1,6 @@
 """Merging of gradients: measured costs, plans, and the policies that make them.
 
-`register` names a policy of your own, a function of `Gradient`s and a `CostModel`. docs/guides/planning.md has an
-example.
+`register` names a user's policy, a function of `Gradient`s and a `CostModel`. docs/guides/planning.md has an example.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CostModel", "Gradient", "register"]
 
-# Loaded when used: the package is also imported where no plan is ever made.
+# Imported on use: most importers of the package never make a plan.
 _HOMES = {
     "CostModel": "paceline.core._core",
     "Gradient": "paceline.fusion.gradient",

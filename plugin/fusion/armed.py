@@ -1,4 +1,4 @@
-"""Armed steps of a library: whether steps are negotiated once, and if not, why (bridge/armed)."""
+"""State of armed steps in a library: negotiated once or not, and the reason (bridge/armed)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ OTHER_SET = "only the process set of all ranks has armed steps"
 
 @dataclass(frozen=True)
 class ArmedReport:
-    """Armed steps of this world, as this rank sees them (docs/methods/armed.md).
+    """Armed steps of this world on this rank (docs/methods/armed.md).
 
-    - `state`: "off", "watching" (steps are compared), "proved" (the next but one is armed), "armed", "running".
-    - `reason`: why steps are not armed; empty if they are. `given_up_because`: why this rank last gave up one that was.
-    - `steps`: those that were negotiated once; `messages`: what went in them without; `given_up`: armed steps that were
-      negotiated to their end after all; `gave_up`: that was so too often, and there are none with this plan.
+    Attributes:
+        state: "off", "watching" (steps are compared), "proved" (the next step but one is armed), "armed", "running".
+        reason: why steps are not armed; empty if they are.
+        given_up_because: why this rank last aborted an armed step.
+        steps: number of armed steps, which were negotiated once.
+        messages: number of their messages without negotiation.
+        given_up: number of aborted armed steps, which were negotiated to their end.
+        gave_up: True if there were too many of these, and armed steps are off for this plan.
     """
 
     state: str = "off"
@@ -36,5 +40,5 @@ class ArmedReport:
 
 
 def armed(library: ctypes.CDLL) -> ArmedReport:
-    """Of a library that is loaded, in the process set of all ranks."""
+    """Return the report of a loaded library, in the process set of all ranks."""
     return ArmedReport(**(read(library, "armed_status") or {}))

@@ -1,4 +1,4 @@
-"""What Horovod's library knows about merging, and what can be asked of it (bridge/fusion/api.cc)."""
+"""State of merging in Horovod's library, and control operations on it (bridge/fusion/api.cc)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ControlOp(IntEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """Where merging stands in one process set, as this rank sees it.
+    """State of merging in one process set on this rank.
 
-    `serial` tells process sets that have the same id, one after the other, apart. `armed`: all ranks want armed steps,
-    and this set is one that can have them.
+    `serial` distinguishes process sets that have had the same id. `armed`: all ranks want armed steps, and this set
+    supports them.
     """
 
     rank: int
@@ -47,7 +47,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Own:
-    """Medians over the last steps of this rank; negative where nothing is known yet."""
+    """Medians over the last steps of this rank; negative if unknown yet."""
 
     steps: int
     step_s: float
@@ -66,14 +66,21 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the ranks measured together.
+    """Result of a measurement by all ranks.
 
-    `compute_s` is the part of a step that no merging can hide (maximum over ranks). `ready_s`, per tensor, is counted
-    from the step's first tensor (maximum over ranks); None where the tensor is missing in some steps. `samples` are
-    (bytes, seconds) of messages, each the minimum over ranks: the rank that came last did not wait for others. The
-    medians are over at least `steps` steps of every rank; a rank that has just begun to count anew has none. `sweeps`
-    are those of the samples that were alone on their way; `fast_sweeps` went by the collective of armed steps, those
-    of `burst` as well and together, timed from the beginning of the first one.
+    Attributes:
+        number: number of the control operation.
+        tensors: the reduced tensors.
+        ready_s: by tensor, the time since the step's first tensor (maximum over ranks); None if some steps lack the
+            tensor.
+        compute_s: part of a step that no merging can hide (maximum over ranks).
+        coordination_s: time of one coordination round.
+        samples: (bytes, seconds) of messages, each the minimum over ranks, because the last rank does not wait for
+            others.
+        steps: the medians are over at least this many steps of every rank; 0 if a rank has just restarted its count.
+        sweeps: those of the samples that were alone in flight.
+        fast_sweeps: messages by the collective of armed steps.
+        burst: as `fast_sweeps`, but sent together, timed from the beginning of the first one.
     """
 
     number: int
@@ -90,8 +97,9 @@ class Measurement:
 
 @dataclass(frozen=True)
 class PlanState:
-    """The plan that all ranks follow: `group_of` per tensor, negative where it is not planned, and in `parts_of` how
-    many parts it goes in where steps are armed.
+    """The plan that all ranks follow.
+
+    `group_of`: group of each tensor, negative if it is not planned; `parts_of`: number of its parts in armed steps.
     """
 
     version: int
@@ -103,52 +111,55 @@ class PlanState:
 
 
 class Bridge:
-    """The merging part of one of Horovod's shared libraries."""
+    """Interface to merging in one of Horovod's shared libraries."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
 
     def want_armed(self, armed: bool) -> None:
-        """This process wants steps that are alike to be negotiated once, or not, from now on."""
+        """Set whether this process wants armed steps: steps that are alike are negotiated once."""
         self.library.horovod_paceline_fusion_want_armed(int(armed))
 
     def want(self, policy: int) -> None:
-        """Ask for the policy with this digest on this rank; 0 for Horovod's own merging."""
+        """Select the policy with this digest on this rank; 0 selects Horovod's own merging."""
         self.library.horovod_paceline_fusion_want(float(policy))
 
     def process_sets(self) -> list[int]:
-        """The ids of the process sets that this rank is in."""
+        """Return the ids of the process sets that this rank is in."""
         ids = (ctypes.c_int32 * _MOST_SETS)()
         count = self.library.horovod_paceline_fusion_sets(ids, _MOST_SETS)
         return list(ids[: min(count, _MOST_SETS)])
 
     def ask(self, process_set: int, kind: ControlOp, values: Sequence[float] = ()) -> int:
-        """Ask for a control operation of the process set; returns its number, negative if there is no such set."""
+        """Request a control operation of the process set; return its number, negative if there is no such set."""
         array = (ctypes.c_double * max(len(values), 1))(*values)
         return int(self.library.horovod_paceline_fusion_ask(process_set, kind, array, len(values)))
 
     def status(self, process_set: int) -> Status | None:
-        """Where merging stands, or None if there is no such process set (any more)."""
+        """Return the state of merging, or None if there is no such process set (any more)."""
         found = read(self.library, "fusion_status", process_set)
         return None if found is None else Status(**found)
 
     def agreement(self, process_set: int) -> list[int | None]:
-        """The digest of the policy that each rank asked for, None where it has not been heard."""
+        """Return the digest of each rank's policy; None for ranks that have not reported one."""
         found = read(self.library, "fusion_agreement", process_set)
         return [] if found is None else [None if one is None else int(one) for one in found["asked"]]
 
     def own(self, process_set: int) -> Own:
-        """This rank's medians."""
+        """Return this rank's medians."""
         found = read(self.library, "fusion_own", process_set)
         return Own(0, -1, -1, -1) if found is None else Own(**found)
 
     def plan(self, process_set: int) -> PlanState | None:
-        """The plan that is followed, and the tensors known so far."""
+        """Return the active plan, and the tensors known so far."""
         found = read(self.library, "fusion_plan", process_set)
         return None if found is None else PlanState(**{**found, "tensors": _tensors(found["tensors"])})
 
     def measurement(self, process_set: int, number: int) -> Measurement | str | None:
-        """The answer to the operation MEASURE with this number: None while it is under way, text if it failed."""
+        """Return the result of the MEASURE operation with this number.
+
+        None while it is in progress; a text with the reason if it failed.
+        """
         found = read(self.library, "fusion_measurement", process_set)
         if found is None or found["number"] < number:
             return None
@@ -170,7 +181,7 @@ class Bridge:
         )
 
     def armed(self) -> ArmedReport:
-        """How armed steps do, in the process set of all ranks."""
+        """Return the state of armed steps in the process set of all ranks."""
         return armed(self.library)
 
 

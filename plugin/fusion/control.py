@@ -1,4 +1,4 @@
-"""Switches merging on in this process: the policy, and the thread that drives it."""
+"""Control of merging in this process: the policy, and the thread that drives it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction
     from paceline.record.trace import Costs
 
-# How often drivers look: often while a plan is being made, seldom while one is followed.
+# Intervals of the drivers' polls: while a plan is being made, and while one is followed.
 LOOK_S = 0.02
 REST_S = 0.2
 _WORLD = 0  # the process set of all ranks
 
 
 class Control:
-    """Merging in one of Horovod's libraries, in this process."""
+    """Control of merging in one of Horovod's libraries, in this process."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.bridge = Bridge(library)
@@ -40,7 +40,7 @@ class Control:
         self._thread: threading.Thread | None = None
 
     def choose(self, policy: Policy, limits: Limits) -> None:
-        """Ask for `policy` from now on."""
+        """Use `policy` from now on."""
         self.bridge.want_armed(config.beside(policy.name, "armed"))
         with self._lock:
             if self.policy is not None and policy.digest == self.policy.digest and limits == self._limits:
@@ -57,7 +57,7 @@ class Control:
             time.sleep(LOOK_S if self._look() else REST_S)
 
     def _look(self) -> bool:
-        """Let every driver go on; true if one of them is waiting for something to happen soon."""
+        """Advance every driver; return True if one of them waits for an event that is expected soon."""
         with self._lock:
             policy = self.policy
             if policy is None or not policy.makes_plans:
@@ -73,7 +73,7 @@ class Control:
                     self.drivers[process_set] = driver
                 try:
                     driver.look()
-                except Exception as error:  # a fault of ours must not end training
+                except Exception as error:  # a defect of Paceline must not end training
                     driver.state, driver.reason = State.REFUSED, f"{type(error).__name__}: {error}"
                     tell(f"fusion={policy.name} stopped: {driver.reason}. Training goes on; please report this.")
                 busy = busy or driver.state not in (State.ACTIVE, State.STOCK, State.REFUSED)
@@ -81,7 +81,7 @@ class Control:
 
 
 def control(library: ctypes.CDLL) -> Control:
-    """The one that belongs to `library`."""
+    """Return the control of `library`."""
     return process(library).of(Control, lambda: Control(library))
 
 
@@ -104,7 +104,7 @@ def _checked(policy: Policy, given_as: str) -> Policy:
 
 
 def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
-    """Before init(): what the variables ask for. A policy that a wrapper asked for earlier stays."""
+    """Use the policy of the variables, before init(). A policy that a wrapper requested earlier stays."""
     if "fusion" in settings.given() or settings.fusion != THRESHOLD:
         policy = _checked(resolve(settings.fusion), settings.origin("fusion"))
         control(library).choose(policy, _limits(settings))
@@ -115,7 +115,7 @@ def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
 def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy) -> str:
     """Use the policy of a wrapper's argument `fusion` for every gradient of this process. Return the policy's name.
 
-    Raises UserError for an unknown policy, and for one that plans beside a variable of Horovod's that excludes plans.
+    Raises UserError for an unknown policy, and for one with plans if a variable of Horovod's excludes plans.
     """
     policy = _checked(resolve(fusion), "fusion")
     control(library).choose(policy, _limits(config.settings()))
@@ -123,12 +123,12 @@ def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy) -> str:
 
 
 def measured(library: ctypes.CDLL) -> Costs | None:
-    """Return the measurement of the ranks of `library` for the first plan of all ranks, on the rank that drives it."""
+    """Return the measurement by all ranks of `library` for the first plan, on the rank that drives it."""
     found = chosen(library)
     driver = None if found is None else found.drivers.get(_WORLD)
     return None if driver is None else driver.costs
 
 
 def chosen(library: ctypes.CDLL) -> Any:
-    """The control of `library` if merging was ever asked for in this process, else None."""
+    """Return the control of `library` if merging was ever requested in this process, else None."""
     return process(library).find(Control)

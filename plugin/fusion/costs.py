@@ -1,4 +1,4 @@
-"""What a message costs: from measured messages, from a network's constants, or as given; and how it is shown."""
+"""Cost models of messages: from measured messages, from a network's constants, or as given; and their formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALGORITHMS = ("ring", "binary-tree", "double-binary-trees", "recursive-doubling"
 
 
 def linear(a_s: float, b_s_per_byte: float) -> CostModel:
-    """`a_s + b_s_per_byte * bytes`. Raises UserError for values that are not finite or negative."""
+    """Return the cost `a_s + b_s_per_byte * bytes`. Raises UserError for values that are negative or not finite."""
     for name, value in (("start-up", a_s), ("time per byte", b_s_per_byte)):
         if not math.isfinite(value) or value < 0:
             raise UserError(
@@ -24,7 +24,7 @@ def linear(a_s: float, b_s_per_byte: float) -> CostModel:
 
 
 def parse(text: str) -> CostModel:
-    """The line that `A,B` stands for, in seconds and seconds per byte. Raises UserError if it stands for none."""
+    """Parse `A,B`, seconds and seconds per byte, into a linear cost. Raises UserError for other texts."""
     try:
         a_s, b_s_per_byte = (float(part) for part in text.split(","))
     except ValueError:
@@ -36,8 +36,10 @@ def parse(text: str) -> CostModel:
 
 
 def of_algorithm(algorithm: str, ranks: int, alpha_s: float, beta_s: float, gamma_s: float) -> CostModel:
-    """The cost of an all-reduce among `ranks`, from the start-up of a point-to-point message (seconds), its transfer
-    and the addition (seconds per byte). Raises UserError for an unknown algorithm or values that make no sense.
+    """Return the cost of an all-reduce among `ranks`.
+
+    `alpha_s`: start-up of a point-to-point message in seconds; `beta_s`, `gamma_s`: seconds to move and to add a byte.
+    Raises UserError for an unknown algorithm or invalid values.
     """
     if algorithm not in ALGORITHMS:
         raise UserError(f"There is no all-reduce algorithm {algorithm!r}.", nearest(algorithm, list(ALGORITHMS)))
@@ -52,8 +54,9 @@ def of_algorithm(algorithm: str, ranks: int, alpha_s: float, beta_s: float, gamm
 
 
 def fit(samples: Sequence[tuple[float, float]], *, measured: bool = False) -> CostModel:
-    """A model of messages that took (bytes, seconds): a line that outliers do not move, or with `measured` a curve
-    through the median of each size. Raises UserError if the samples allow none.
+    """Fit a cost model to messages as (bytes, seconds): a line that is robust to outliers.
+
+    With `measured`, a curve through the median of each size. Raises UserError if the samples allow no fit.
     """
     try:
         return fit_measured(samples) if measured else CostModel.linear(*fit_linear(samples))
@@ -66,13 +69,13 @@ def fit(samples: Sequence[tuple[float, float]], *, measured: bool = False) -> Co
 
 
 def text(costs: CostModel) -> str:
-    """The model for people: start-up, time per byte and the rate that this means."""
+    """Format the model for users: start-up, time per byte and the resulting rate."""
     rate = f" ({1e-9 / costs.b_s_per_byte:.3g} GB/s)" if costs.b_s_per_byte else ""
     line = f"{1e3 * costs.a_s:.3g} ms + {1e9 * costs.b_s_per_byte:.3g} ns per byte{rate}"
     return f"{len(costs.points)} measured sizes, about {line}" if costs.points else line
 
 
 def to_json(costs: CostModel) -> dict[str, Any]:
-    """The model as JSON values; `points` are empty for a line."""
+    """Return the model as JSON values; `points` are empty for a line."""
     points = [[size, seconds] for size, seconds in costs.points]
     return {"a_s": costs.a_s, "b_s_per_byte": costs.b_s_per_byte, "points": points}

@@ -1,21 +1,21 @@
-"""Measure, plan, activate, watch: what the first rank of a process set does about merging, in the background.
+"""Measure, plan, activate, watch: background work on merging by the first rank of a process set.
 
-| state | what it waits for | then |
+| state | waits for | then |
 | --- | --- | --- |
-| agreeing | every rank has been heard and wants the same policy | warming |
-| warming | the first steps are over | asks for a sweep of message sizes: sweeping |
-| sweeping | the steps to measure have been made | asks what the ranks measured: measuring |
+| agreeing | every rank has reported the same policy | warming |
+| warming | the first steps | requests a sweep of message sizes: sweeping |
+| sweeping | the steps to measure | requests the measurement of all ranks: measuring |
 | measuring | the answer | makes a plan and sends it: offering; if none can be made: refused |
 | offering | the plan, or its end, is in force on all ranks | trying until that is over, then active, or stock; if it |
-| | | is not after some steps: agreeing |
-| trying | the steps of a window (trial.py) | sends what the next window, in the end all steps, are to have: offering |
-| active | the steps until the next look | asks what the ranks measured: watching; if the plan is gone: agreeing |
+| | | is not in force after some steps: agreeing |
+| trying | the steps of a window (trial.py) | sends the plan of the next window, finally of all steps: offering |
+| active | the steps until the next check | requests a measurement: watching; if the plan is lost: agreeing |
 | stock | as active, while the plan has lost against Horovod's own merging or promised too little | as active |
 | watching | the answer | a new plan, if it pays: offering; otherwise active |
-| refused | nothing: Horovod's own merging stays | agreeing, when the ranks ask for another policy |
+| refused | nothing: Horovod's own merging stays | agreeing, when the ranks request another policy |
 
-Whatever the state, ranks that no longer agree lead back to agreeing. Control operations are carried out by the library,
-at the same place in the sequence of operations on all ranks (bridge/fusion/control_op.h).
+In any state, ranks that no longer agree lead back to agreeing. The library executes control operations at the same
+place in the sequence of operations on all ranks (bridge/fusion/control_op.h).
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from paceline.record.trace import Costs
 from paceline.registry.policies import BUILT_IN, FIXED, THRESHOLD
 from paceline.telling import tell
 
-# Steps before anything is measured: memory is allocated and connections are warm after them.
+# Steps before the first measurement, in which memory is allocated and connections warm up.
 FIRST_STEPS = 3
-# Sizes of the sweep, and how often each is sent; the last is as large as all gradients together, but never below the
-# second of these: a line needs messages of two sizes, and a small model may send but one size by itself.
+# Sizes of the sweep, and the number of messages of each. The last size is that of all gradients together, but at least
+# the second of these: a line needs messages of two sizes, and a small model may send only one size by itself.
 SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1))
-# Each size is sent so often where the collective of armed steps is found: it tries several.
+# Factor on these numbers while armed steps select their collective: they try several.
 FAST_TIMES = 3
-# So many of the smallest are sent together, to see what of a start-up does not overlap.
+# Number of the smallest messages sent together, to measure the part of a start-up that does not overlap.
 BURST = 16
-# Planning anew pays if it is expected to shorten the communication of a step by this share.
+# A new plan pays if it is expected to save this share of a step.
 WORTH = 0.05
-# Looks at which ranks may disagree before it is said: their scripts may not have come as far.
+# Polls at which ranks may disagree before it is reported: their scripts may be at different places.
 DISAGREEMENT_LOOKS = 100
-# How often the costs may fail to be fitted, being too much alike, before there is no plan.
+# Number of attempts to fit costs to samples that are too similar, before planning is refused.
 MOST_FITS = 5
-# Steps after which a plan that was sent and is not in force will not be.
+# Steps after which a plan that was sent and is not in force is lost.
 OFFER_STEPS = 50
 
 
@@ -86,7 +86,7 @@ class Limits:
 
 
 class Driver:
-    """Drives one process set in which this rank is the first. `look` is called every few milliseconds."""
+    """Driver of merging in one process set whose first rank is this one. `look` is called every few milliseconds."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Driver:
         self._policy = policy
         self._limits = limits
         self._tell = tell
-        self._until = 0  # a number of steps, of a call or of a plan, whichever the state waits for
+        self._until = 0  # a number of steps, of an operation or of a plan, depending on the state
         self._version = 0
         self._looks = 0
         self._fits = 0
@@ -114,14 +114,14 @@ class Driver:
         self._told_fault = ""
         self._plan: Plan | None = None
         self._offered: Offer | None = None
-        self._with_plan = False  # what all ranks were told last
-        self._could_arm = False  # a plan whose steps could be armed was in force
+        self._with_plan = False  # True if the plan, not Horovod's merging, was sent last
+        self._could_arm = False  # True if a plan whose steps could be armed was in force
         self.trial: Trial | None = None
         self.costs: Costs | None = None
         self._where = "" if process_set == 0 else f" in process set {process_set}"
 
     def look(self) -> None:
-        """Go on as far as possible without waiting."""
+        """Advance as far as possible without waiting."""
         status = self._bridge.status(self._set)
         if status is None or status.serial != self.serial:
             return
@@ -225,7 +225,7 @@ class Driver:
             self._go(State.AGREEING, 0)
 
     def _lost(self, status: Status) -> bool:
-        """Whether the plan is gone, because ranks disagreed for a moment: begin anew."""
+        """Return True if the plan was lost because ranks disagreed for a moment, and start again."""
         if status.version == self._version:
             return False
         self._go(State.AGREEING, 0)
@@ -285,8 +285,10 @@ class Driver:
             self._offer(measured, model, plan, status, promise(plan, measured))
 
     def _armed(self, status: Status) -> bool:
-        """Whether steps of a plan are expected to be armed. Before the first one that could be, nobody knows whether
-        messages are such that they are always negotiated.
+        """Return True if a plan's steps are expected to be armed.
+
+        Once a plan that could be armed was in force, some of its steps must have been: messages may always need
+        negotiation.
         """
         if not status.armed:
             return False
@@ -294,8 +296,9 @@ class Driver:
         return not report.gave_up and (report.steps > 0 or not self._could_arm)
 
     def _fit(self, measured: Measurement, status: Status) -> CostModel:
-        """What messages of a plan cost. Where all ranks want armed steps they go by the fastest collective, and what
-        travels beside others does not tell what it takes alone: the sweeps by that collective do.
+        """Fit the cost of a plan's messages.
+
+        Armed steps use the fastest collective, and only sweeps by it, sent alone, measure its cost.
         """
         return costs.fit(fastest(measured.fast_sweeps) if status.armed else measured.samples)
 
@@ -308,21 +311,21 @@ class Driver:
             cycle_s=status.cycle_s,
             threshold_bytes=status.threshold_bytes,
             time_limit_s=self._limits.time_limit_s,
-            # A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
+            # A rank has one buffer for all its process sets; only the plan of all ranks may require a larger one.
             max_group_bytes=0 if self._set == 0 else max(status.threshold_bytes, 1),
             armed=self._armed(status),
             work_s=work_s(measured, model),
-            # In steps without a plan, and before the first one all were.
+            # Messages outside armed steps. Before the first plan all samples are.
             stock_costs=costs.fit(measured.sweeps if self._could_arm else measured.samples) if status.armed else model,
         )
 
     def _offer(self, measured: Measurement, model: CostModel, plan: Plan, status: Status, promise: float) -> None:
-        """Bring a plan into force, or on trial; `promise`: the share of a step that it is expected to save."""
+        """Activate a plan, or start its trial; `promise`: expected saving as a share of a step."""
         self._plan = plan
         self._offered = Offer.of(measured, model, plan, self._limits.gate_timeout_s)
         self.trial = None
         if self._limits.trial_steps and tried(self._policy):
-            # What a plan saves by negotiating once is not in the promise where rounds hide behind the backward pass.
+            # The promise omits savings of armed steps if rounds are hidden behind the backward pass.
             if promise < WORTH_TRYING and not plan.armed:
                 self._keep_stock(status, f"promises {promise:.1%} of a step, too little to be tried")
                 return
@@ -330,7 +333,7 @@ class Driver:
         self._send(status, True)
 
     def _send(self, status: Status, with_plan: bool) -> None:
-        """Have all ranks follow the plan, or merge as Horovod does."""
+        """Make all ranks follow the plan, or merge as Horovod does."""
         assert self._offered is not None
         self._version = max(self._version, status.version) + 1
         self._bridge.ask(self._set, ControlOp.PLAN, self._offered.values(self._version, with_plan))
@@ -348,22 +351,22 @@ class Driver:
 
 
 def tried(policy: Policy) -> bool:
-    """Whether plans of a policy are held against Horovod's own merging: those that promise to be faster.
+    """Return True if plans of a policy are compared with Horovod's own merging: plans that promise to be faster.
 
-    "none", "single" and plans from files say what is to be merged.
+    "none", "single" and plans from files prescribe the merging.
     """
     return policy.name not in FIXED and not policy.keeps_order
 
 
 def sweep_sizes(most_bytes: int, times_each: int = 1) -> list[float]:
-    """Sizes of messages to time, in bytes, small ones first, each `times_each` times as often."""
+    """Return the sizes of messages to time, in bytes, in ascending order, each `times_each` times as often."""
     most_bytes = max(most_bytes, SWEEP[1][0])
     sizes = [float(size) for size, times in SWEEP if size < most_bytes for _ in range(times_each * times)]
     return [*sizes, *[float(most_bytes)] * times_each]
 
 
 def fastest(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of the samples of each size the one that took least: others may have gone by a collective on trial."""
+    """Return the shortest time of each size: other samples may have used a collective on trial."""
     least: dict[float, float] = {}
     for size_bytes, seconds in samples:
         least[size_bytes] = min(seconds, least.get(size_bytes, seconds))
@@ -371,7 +374,7 @@ def fastest(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def regular(measured: Measurement) -> list[Gradient]:
-    """The tensors that every step has on every rank."""
+    """Return the tensors that every step has on every rank."""
     return [
         Gradient(tensor.name, bytes_as_allreduce(tensor.name, tensor.bytes), ready_s, type=tensor.type)
         for tensor, ready_s in zip(measured.tensors, measured.ready_s, strict=True)
@@ -380,8 +383,9 @@ def regular(measured: Measurement) -> list[Gradient]:
 
 
 def work_s(measured: Measurement, model: CostModel) -> float:
-    """What each message adds, beside its bytes, to the time of others that are under way with it: what a burst takes
-    longer than one of its messages, each its part.
+    """Return the time that each message adds, apart from its bytes, to other messages in flight.
+
+    It is the additional time of a burst compared with one of its messages, divided by the number of the others.
     """
     burst = measured.burst[-BURST:]
     if len(burst) < 2:
@@ -402,7 +406,7 @@ def costs_of(measured: Measurement, model: CostModel) -> Costs:
 
 
 def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel, work_s: float | None = None) -> float:
-    """What the exposed communication of a plan is expected to take under newly measured costs; `work_s` as there."""
+    """Return a plan's expected exposed communication in seconds under new measured costs; `work_s` as in `predict`."""
     gradients = regular(measured)
     index_of = {gradient.name: index for index, gradient in enumerate(gradients)}
     kept = [[index_of[name] for name in group if name in index_of] for group in groups]
@@ -413,7 +417,7 @@ def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel
 
 
 def promise(plan: Plan, measured: Measurement) -> float:
-    """The share of a step under Horovod's own merging that a plan is expected to save."""
+    """Return the expected saving of a plan, as a share of a step under Horovod's own merging."""
     chosen, stock = plan.predicted[plan.policy], plan.predicted[THRESHOLD]
     stock_s = measured.compute_s + stock.exposed_s
     return (stock.exposed_s - chosen.exposed_s) / stock_s if stock_s else 0.0
@@ -431,7 +435,7 @@ def summary(plan: Plan, measured: Measurement) -> str:
 
 
 def disagreement(asked: list[int | None], own: Policy) -> str:
-    """Which rank asks for what."""
+    """Describe which rank requests which policy."""
     names: dict[int | None, str] = {resolve(name).digest: name for name in BUILT_IN if name != THRESHOLD}
     names |= {0: THRESHOLD, None: "nothing yet", own.digest: own.name}
     ranks: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
-"""A function's identity as text that is equal in every process which loaded the same function.
+"""Identity of a function as text, equal in every process that loaded the same function.
 
-Ranks compare fingerprints to find out whether they ask for the same policy. It covers the function's module, name,
-code, default values and what its closure holds as far as that is made of plain values; not the globals it reads.
+Ranks compare fingerprints to check that they request the same policy. A fingerprint covers the function's module, name,
+code, default values and the plain values in its closure; not the globals that it reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def of(value: Any) -> str:
-    """The fingerprint of a function, a partial, a callable object, or a plain value."""
+    """Return the fingerprint of a function, a partial, a callable object, or a plain value."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, type(...))):
         return repr(value)
     if isinstance(value, (tuple, list)):
@@ -47,7 +47,7 @@ def _cell(cell: types.CellType) -> str:
         held = cell.cell_contents
     except ValueError:
         return "empty"
-    # A function that calls itself holds itself: name what is a function, take plain values apart.
+    # A recursive function's closure contains the function: identify functions by name, and expand only other values.
     return _place(held) if isinstance(held, types.FunctionType) else of(held)
 
 

@@ -1,4 +1,4 @@
-"""From a trace that `paceline record` wrote to what a planner needs: gradients, the cost of a message, coordination."""
+"""Planner input from a trace that `paceline record` wrote: gradients, the cost of a message, coordination."""
 
 from __future__ import annotations
 
@@ -14,24 +14,31 @@ from paceline.record import trace
 from paceline.record.trace import Collective, RankTrace, Step, Tensor, Trace
 
 ALLREDUCE = "allreduce"
-WARM_UP_STEPS = 3  # connections are made and caches filled meanwhile
-MOST_STEPS = 200  # of the latest; more make no median better
-NEARLY_ALL = 0.9  # of the steps; a tensor in fewer is no part of the model's every step
-METRIC_BYTES = 64  # an average of a loss, not a gradient
+WARM_UP_STEPS = 3  # in which connections are made and caches filled
+MOST_STEPS = 200  # number of latest steps in use; more do not improve a median
+NEARLY_ALL = 0.9  # share of the steps; a tensor in fewer steps is not planned for
+METRIC_BYTES = 64  # limit for an average of a loss, which is not a gradient
 FEW_SAMPLES = 5
 RECORD_MORE = "Record a script of at least five steps: `paceline record -np 2 python train.py`."
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """What a trace says. `samples` are messages as (bytes, seconds), `left_out` maps tensors that are not planned for
-    to the reason, `steps` is the number of steps that were used, `ranks` the size of the world.
+    """Measurements in a trace.
 
-    `finish_s` is what was measured, comparable with a plan's: from the first gradient of a step to the end of the last
-    message with gradients, the median over steps and ranks; `messages` is the median number of these messages.
-    `exposed_s`: from the last gradient to the end of that message, the median over steps, on the rank that comes last
-    in each: the others wait for it meanwhile.
-    `coordination_known`: whether the trace tells `coordination_s`; else it is taken for 0.
+    Attributes:
+        gradients: gradients in order of readiness.
+        samples: messages as (bytes, seconds).
+        coordination_s: time of one coordination round.
+        left_out: tensors that are not planned for -> reason.
+        steps: number of steps in use.
+        ranks: size of the world.
+        finish_s: time from the first gradient of a step to the end of the last message with gradients, median over
+            steps and ranks; comparable with a plan's.
+        messages: median number of messages with gradients.
+        exposed_s: time from the last gradient to the end of the last message, median over steps, on the rank that comes
+            last in each step; the other ranks wait for it meanwhile.
+        coordination_known: False if the trace does not determine `coordination_s`, which is 0 then.
     """
 
     gradients: tuple[Gradient, ...]
@@ -47,7 +54,7 @@ class Measurements:
 
 
 def load(path: Path) -> Trace:
-    """The trace in `path`, or of the ranks' own files if a run left those beside it. Raises UserError."""
+    """Read the trace in `path`, or the ranks' own files next to it if it does not exist. Raises UserError."""
     parts = trace.parts(path)
     if path.exists() or not parts:
         return trace.load(path)
@@ -61,10 +68,11 @@ def load(path: Path) -> Trace:
 
 
 def measure(recorded: Trace, cycle_s: float) -> Measurements:
-    """Readiness, costs and coordination from a trace. `cycle_s` is Horovod's cycle time during the recording: a message
-    that finds the thread idle waits half of it on average, which is not counted as coordination.
+    """Return readiness, costs and coordination from a trace.
 
-    Raises UserError if there are fewer than two steps or no tensor that is reduced in every step.
+    `cycle_s` is Horovod's cycle time during the recording: a message that finds the thread idle waits half of it on
+    average, which does not count as coordination. Raises UserError if there are fewer than two steps, or no tensor that
+    is reduced in every step.
     """
     ranks = [_Rank(one) for one in recorded.ranks]
     steps = max((len(rank.trace.steps) for rank in ranks), default=0)
@@ -95,7 +103,7 @@ def measure(recorded: Trace, cycle_s: float) -> Measurements:
 
 
 class _Rank:
-    """The steps of one rank's trace that count, and the tensors that are reduced in them by name."""
+    """The steps in use of one rank's trace, and the tensors reduced in them by name."""
 
     def __init__(self, one: RankTrace) -> None:
         self.trace = one
@@ -103,7 +111,7 @@ class _Rank:
         self.steps = [step for step in one.steps if step.index >= min(WARM_UP_STEPS, last)][-MOST_STEPS:]
         reduced = {tensor for step in self.steps for tensor in _reduced(step)}
         self.tensors = {one.tensors[number].name: one.tensors[number] for number in sorted(reduced)}
-        # For each step, when the tensors that are reduced in it arrived, by name.
+        # For each step, the arrival times of the tensors reduced in it, by name.
         self.arrivals = [
             {one.tensors[each.tensor].name: each.time_s for each in step.arrivals if each.tensor in reduced_here}
             for step in self.steps
@@ -111,7 +119,7 @@ class _Rank:
         ]
 
     def carriers(self, step: Step, names: set[str]) -> list[Collective]:
-        """The messages of the step that carried any tensor of `names`."""
+        """Return the step's messages with any tensor of `names`."""
         tensors = self.trace.tensors
         return [one for one in step.collectives if any(tensors[number].name in names for number in one.tensors)]
 
@@ -120,16 +128,16 @@ def _reduced(step: Step) -> set[int]:
     return {tensor for one in step.collectives if one.kind == ALLREDUCE for tensor in one.tensors}
 
 
-# Which tensors are planned for.
+# Selection of the tensors to plan for.
 
 
 def _known(ranks: Sequence[_Rank]) -> dict[str, Tensor]:
-    """Every tensor that is reduced, by name."""
+    """Return every tensor that is reduced, by name."""
     return {name: tensor for rank in ranks for name, tensor in rank.tensors.items()}
 
 
 def _main_set(tensors: Iterable[Tensor]) -> int:
-    """The process set that reduces most bytes: only one is planned for, since several may work at the same time."""
+    """Return the process set that reduces most bytes; plans are made only for it, because sets may overlap in time."""
     bytes_of: dict[int, int] = {}
     for tensor in tensors:
         bytes_of[tensor.process_set] = bytes_of.get(tensor.process_set, 0) + tensor.size_bytes
@@ -137,7 +145,7 @@ def _main_set(tensors: Iterable[Tensor]) -> int:
 
 
 def _planned(ranks: Sequence[_Rank], known: dict[str, Tensor], main_set: int, left_out: dict[str, str]) -> set[str]:
-    """The names of the tensors that are gradients; the others go to `left_out` with the reason."""
+    """Return the names of the gradients; add the others to `left_out` with the reason."""
     names = set()
     shares = _shares_of_steps(ranks)
     for name, tensor in known.items():
@@ -154,7 +162,7 @@ def _planned(ranks: Sequence[_Rank], known: dict[str, Tensor], main_set: int, le
 
 
 def _shares_of_steps(ranks: Sequence[_Rank]) -> dict[str, float]:
-    """The least share of a rank's steps that each tensor arrived in; ranks outside its process set do not count."""
+    """Return each tensor's smallest share of a rank's steps in which it arrived, over ranks of its process set."""
     shares: dict[str, float] = {}
     for rank in ranks:
         counts = Counter(name for arrivals in rank.arrivals for name in arrivals)
@@ -164,7 +172,7 @@ def _shares_of_steps(ranks: Sequence[_Rank]) -> dict[str, float]:
 
 
 def _metrics(ranks: Sequence[_Rank], names: set[str], known: dict[str, Tensor]) -> set[str]:
-    """Small tensors at the end of a step that wait for everything before them: their readiness depends on the plan."""
+    """Return small tensors at the end of a step that wait for all earlier ones: their readiness depends on the plan."""
     found: set[str] = set()
     small = {name for name in names if known[name].size_bytes <= METRIC_BYTES}
     while candidates := {_last(rank, names - found) for rank in ranks}:
@@ -176,7 +184,7 @@ def _metrics(ranks: Sequence[_Rank], names: set[str], known: dict[str, Tensor]) 
 
 
 def _last(rank: _Rank, names: set[str]) -> str | None:
-    """The tensor that most often arrives last."""
+    """Return the tensor that most often arrives last."""
     counts: Counter[str] = Counter()
     for every in rank.arrivals:
         arrivals = {name: time_s for name, time_s in every.items() if name in names}
@@ -186,7 +194,7 @@ def _last(rank: _Rank, names: set[str]) -> str | None:
 
 
 def _waits(rank: _Rank, name: str, names: set[str]) -> bool:
-    """Whether the tensor arrives after the messages of all others of `names` have ended, in nearly all steps."""
+    """Return True if the tensor arrives after the messages of all other `names` have ended, in nearly all steps."""
     others = names - {name}
     steps = waits = 0
     for step, arrivals in zip(rank.steps, rank.arrivals, strict=True):
@@ -198,7 +206,7 @@ def _waits(rank: _Rank, name: str, names: set[str]) -> bool:
 
 
 def _gradients(ranks: Sequence[_Rank], names: set[str]) -> tuple[Gradient, ...]:
-    """The gradients in order of readiness: the median over steps, and of the ranks' medians the latest."""
+    """Return the gradients in order of readiness: the median over steps, and the maximum of the ranks' medians."""
     ready_s: dict[str, float] = {}
     tensors: dict[str, Tensor] = {}
     for rank in ranks:
@@ -221,7 +229,7 @@ def _gradients(ranks: Sequence[_Rank], names: set[str]) -> tuple[Gradient, ...]:
 
 
 def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float, float]:
-    """The median finish of a step, the median number of messages that carried gradients, and what was exposed."""
+    """Return the median finish of a step, the median number of messages with gradients, and the exposed time."""
     finishes_s, counts = [], []
     exposed_s: dict[int, list[float]] = {}
     for rank in ranks:
@@ -232,23 +240,26 @@ def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float, fl
                 finishes_s.append(max(one.end_s for one in carriers) - min(arrivals_s))
                 counts.append(len(carriers))
                 exposed_s.setdefault(step.index, []).append(max(one.end_s for one in carriers) - max(arrivals_s))
-    # Where ranks wrote different steps, none of them is the last of all.
+    # Prefer steps that all ranks recorded; in others the last rank is unknown.
     everywhere = [min(found) for found in exposed_s.values() if len(found) == len(ranks)]
     least_s = median(everywhere or [min(found) for found in exposed_s.values()])
     return median(finishes_s), float(median(counts)), max(0.0, least_s)
 
 
-# What messages cost.
+# Cost of messages.
 
 
 @dataclass(frozen=True)
 class _Message:
-    """A message over all ranks that saw it.
+    """A message, over all ranks that recorded it.
 
-    `duration_s` is the shortest: a rank that begins early waits for the others within. `delay_s` is the shortest time
-    that it waited for its begin after its last tensor had come and the message before it had ended. `negotiated`: some
-    rank got its last tensor while the message before it was under way, so that a round of coordination of its own
-    lies between them. `idle`: no message was under way.
+    Attributes:
+        size_bytes: its size.
+        duration_s: shortest duration: on other ranks it includes the wait for late ranks.
+        delay_s: shortest delay of its begin after its last tensor arrived and the previous message ended.
+        negotiated: some rank got its last tensor during the previous message, so that one coordination round lies
+            between.
+        idle: some rank got its last tensor while no message was in progress.
     """
 
     size_bytes: int
@@ -259,7 +270,7 @@ class _Message:
 
 
 def _messages(ranks: Sequence[_Rank], process_set: int) -> list[_Message]:
-    """The messages of the lowest rank, each matched with the other ranks' by step and tensors."""
+    """Return the messages of the lowest rank, each matched with the other ranks' by step and tensors."""
     seen = [_views(rank, process_set) for rank in ranks]
     found = []
     for key, first in seen[0].items():
@@ -278,7 +289,7 @@ def _messages(ranks: Sequence[_Rank], process_set: int) -> list[_Message]:
 
 @dataclass(frozen=True)
 class _View:
-    """A message as one rank saw it: itself, the one before it, and when its last tensor had come."""
+    """A message on one rank: the message, the previous one, and the arrival of its last tensor."""
 
     message: Collective
     previous: Collective | None
@@ -306,10 +317,10 @@ def _views(rank: _Rank, process_set: int) -> dict[tuple[int, frozenset[str]], _V
 
 
 def _coordination_s(messages: Iterable[_Message], cycle_s: float) -> float | None:
-    """One round of coordination; below 0 where messages wait less than `cycle_s` lets expect, None where none tells.
+    """Return one round of coordination; below 0 if messages wait less than `cycle_s` implies, None without evidence.
 
-    Messages that became ready while another was under way began one round after it. Where those are few, the ones
-    that found the thread idle tell, less half a cycle.
+    Messages that became ready while another one was in progress began one round after it. If there are few, the
+    messages that found the thread idle are used, less half a cycle.
     """
     busy: list[float] = []
     idle: list[float] = []

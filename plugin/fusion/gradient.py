@@ -1,4 +1,4 @@
-"""A gradient as a policy sees it, and the checks that every plan's input passes."""
+"""A gradient as input of a policy, and the checks of every plan's input."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from paceline.errors import UserError
 class Gradient:
     """A tensor that is reduced in every step.
 
-    `ready_s` is the time from the step's first gradient to the moment when all ranks have this one. Only gradients of
-    equal `type`, a number that stands for data type and process set, can travel in one message.
+    Attributes:
+        name: name of the operation.
+        bytes: size in bytes.
+        ready_s: time from the step's first gradient until all ranks have this one, in seconds.
+        dtype: name of the data type.
+        type: number of the data type and process set; only gradients of equal `type` can share a message.
     """
 
     name: str
@@ -25,7 +29,7 @@ class Gradient:
 
 
 def check(gradients: Sequence[Gradient]) -> None:
-    """Raise UserError, naming the tensor, for a name given twice, a size below 0, or a time that is none."""
+    """Raise UserError, naming the tensor, for a duplicate name, a size below 0, or an invalid time."""
     remedy = "Measure again: sizes are whole bytes and readiness is seconds since the step's first gradient."
     if not gradients:
         raise UserError("There is no gradient to plan for.", "Plan for a model that reduces at least one tensor.")
@@ -41,5 +45,5 @@ def check(gradients: Sequence[Gradient]) -> None:
 
 
 def in_order(gradients: Sequence[Gradient], indices: Sequence[int] | range) -> list[int]:
-    """`indices` in order of readiness; where gradients are ready together, in the order in which they are given."""
+    """Return `indices` in order of readiness; gradients that are ready together keep their order."""
     return sorted(indices, key=lambda index: (gradients[index].ready_s, index))

@@ -13,17 +13,17 @@ from paceline.fusion.gradient import Gradient, in_order
 from paceline.fusion.parts import with_parts
 from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES
 
-# All-gathers travel in about this many messages: the forward pass waits for the first of them.
+# Approximate number of messages of all-gathers: the forward pass waits for the first of them.
 GATHERS = 8
 
 
 def bytes_as_allreduce(name: str, size_bytes: int) -> int:
-    """Return the bytes that an allreduce of equal cost has: a half sends each byte once."""
+    """Return the size of an allreduce with the same cost: a half sends each byte once."""
     return size_bytes // 2 if _kind(name) else size_bytes
 
 
 def of_one_kind(groups: list[list[int]], gradients: Sequence[Gradient]) -> list[list[int]]:
-    """Divide groups of several kinds; halves are whole. In the order in which groups are complete."""
+    """Divide groups of several kinds, in the order in which groups are complete; halves are not cut into parts."""
     kinds = [_kind(gradient.name) for gradient in gradients]
     if not any(kinds):
         return groups
@@ -35,14 +35,14 @@ def of_one_kind(groups: list[list[int]], gradients: Sequence[Gradient]) -> list[
 
 
 def gathers(gradients: Sequence[Gradient]) -> list[int]:
-    """Return the numbers of all-gathers."""
+    """Return the indices of all-gathers."""
     return [index for index, one in enumerate(gradients) if ALL_GATHER_NAMES in one.name]
 
 
 def in_eighths(indices: Sequence[int], gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-    """Return groups of neighbours, of about an eighth of all bytes, that take no longer to start than to travel.
+    """Return groups of neighbours, of about an eighth of all bytes, whose start-up is not longer than their transfer.
 
-    All-gathers are submitted together, and the sooner the first arrives, the sooner the forward pass begins.
+    All-gathers are submitted together; the sooner the first arrives, the sooner the forward pass begins.
     """
     least_bytes = sum(gradients[index].bytes for index in indices) / GATHERS
     if costs.b_s_per_byte > 0:
@@ -59,5 +59,5 @@ def in_eighths(indices: Sequence[int], gradients: Sequence[Gradient], costs: Cos
 
 
 def _kind(name: str) -> int:
-    """Return 1 for a reduce-scatter, 2 for an all-gather, 0 for what is no half."""
+    """Return 1 for a reduce-scatter, 2 for an all-gather, 0 for other operations."""
     return 1 if REDUCE_SCATTER_NAMES in name else 2 if ALL_GATHER_NAMES in name else 0

@@ -1,4 +1,4 @@
-"""A plan as it is sent to all ranks."""
+"""Encoding of a plan for all ranks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from paceline.fusion.parts import with_parts
 from paceline.fusion.planning import Plan
 from paceline.registry.policies import THRESHOLD
 
-# A gate waits at least this many times the longest pause between two gradients.
+# Minimum timeout of a gate, in units of the longest pause between two gradients.
 PATIENCE_PAUSES = 3.0
-# What a plan's expectations are, in order (core/fusion/merge_plan.h).
+# Names of a plan's expected values, in order (core/fusion/merge_plan.h).
 EXPECTED = ("step_s", "exposed_s", "stock_step_s", "a_s", "b_s_per_byte", "coordination_s", "compute_s", "messages")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """`group_of`: the group of each tensor of the measurement, negative for none, and in `parts_of` how many parts it
-    goes in. `expected`: as EXPECTED.
+    """A plan to send.
+
+    Attributes:
+        group_of: group of each tensor of the measurement, negative for none.
+        parts_of: number of parts of each tensor.
+        expected: expected values, in the order of EXPECTED.
+        patience_s: timeout of a gate.
     """
 
     group_of: list[int]
@@ -30,7 +35,7 @@ class Offer:
 
     @classmethod
     def of(cls, measured: Measurement, model: CostModel, plan: Plan, gate_timeout_s: float) -> Offer:
-        """What is sent of a plan that was made from a measurement and the costs that fit it."""
+        """Return the offer of a plan, from its measurement and the fitted costs."""
         number_of = {tensor.name: number for number, tensor in enumerate(measured.tensors)}
         group_of, parts_of = [-1] * len(measured.tensors), [1] * len(measured.tensors)
         for group, (names, parts) in enumerate(with_parts(plan.named_groups)):
@@ -53,7 +58,7 @@ class Offer:
         return cls(group_of, parts_of, [expected[name] for name in EXPECTED], patience_s)
 
     def values(self, version: int, active: bool) -> list[float]:
-        """What travels; not `active`: Horovod merges, and nothing is in a group."""
+        """Return the numbers to send; if not `active`, Horovod merges, and no tensor is in a group."""
         group_of = self.group_of if active else [-1] * len(self.group_of)
         return encode(version, active, self.patience_s, self.expected, group_of, self.parts_of if active else None)
 
@@ -66,7 +71,7 @@ def encode(
     group_of: list[int],
     parts_of: list[int] | None = None,
 ) -> list[float]:
-    """A plan as it travels (core/fusion/merge_plan.h: DecodePlan). No `parts_of`: all tensors are whole."""
+    """Encode a plan as numbers (core/fusion/merge_plan.h: DecodePlan). Without `parts_of`, all tensors are whole."""
     return [
         float(version), float(active), patience_s, float(len(group_of)),
         *(value + 1 if value >= 0 else 0.0 for value in expected),

@@ -1,6 +1,6 @@
-"""Tensors that go in parts: alone in several groups of a plan, one behind the other.
+"""Tensors that are sent in parts: each is alone in several consecutive groups of a plan.
 
-Steps that are not armed, and first groups of those that are, have whole ones.
+Steps that are not armed, and the first groups of armed ones, have whole tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Member = TypeVar("Member", str, int)
 
 
 def with_parts(groups: Sequence[Sequence[Member]]) -> list[tuple[list[Member], int]]:
-    """Groups of whole tensors, each with the number of parts it goes in: 1, unless it is one tensor."""
+    """Return groups of whole tensors, each with its number of parts: 1, unless it is a single tensor."""
     found: list[tuple[list[Member], int]] = []
     for members, same in itertools.groupby(map(list, groups)):
         times = len(list(same))
@@ -22,16 +22,16 @@ def with_parts(groups: Sequence[Sequence[Member]]) -> list[tuple[list[Member], i
 
 
 def parts_of(groups: Sequence[Sequence[Member]]) -> list[int]:
-    """For each group the number of parts of which it is one; 1 where its tensors are whole."""
+    """Return, for each group, the number of parts of its tensor; 1 if its tensors are whole."""
     return [parts for _, parts in with_parts(groups) for _ in range(parts)]
 
 
 def whole(groups: Sequence[Sequence[Member]]) -> list[list[Member]]:
-    """The same groups, of whole tensors."""
+    """Return the same groups with whole tensors."""
     return [members for members, _ in with_parts(groups)]
 
 
 def first_whole(groups: Sequence[Sequence[Member]]) -> list[list[Member]]:
-    """The same groups, the first of whole tensors: it is negotiated."""
+    """Return the same groups with whole tensors in the first one, which is negotiated."""
     first, *others = with_parts(groups)
     return [first[0], *(members for members, parts in others for _ in range(parts))]

@@ -1,4 +1,4 @@
-"""A plan as a file: what `paceline plan --output PLAN.json` writes and the policy `file:PLAN.json` follows."""
+"""The plan file, which `paceline plan --output PLAN.json` writes and the policy `file:PLAN.json` follows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ VERSION = 1
 
 
 class FixedPlan:
-    """A policy that always gives the same groups of names, in the same order."""
+    """A policy that always returns the same groups of names, in the same order."""
 
     def __init__(self, groups: Sequence[Sequence[str]]) -> None:
         self.groups = [list(group) for group in groups]
 
     def __call__(self, gradients: Sequence[Gradient], costs: CostModel) -> list[list[str]]:
-        """The groups, whatever the gradients and costs are."""
+        """Return the groups, for any gradients and costs."""
         return self.groups
 
 
@@ -42,7 +42,7 @@ def write(path: Path, policy: str, groups: Sequence[Sequence[str]]) -> None:
 
 
 def read(path: Path) -> list[list[str]]:
-    """The groups of names in `path`. Raises UserError that says what is wrong with the file."""
+    """Read the groups of names in `path`. Raises UserError that describes the error in the file."""
     remedy = "Name a file that `paceline plan TRACE --output PLAN.json` wrote."
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ def _problem(value: Any) -> str | None:
 
 
 def policy(path: Path) -> Policy:
-    """The policy that follows the plan in `path`. Its digest is that of the plan, wherever the file lies."""
+    """Return the policy that follows the plan in `path`. Its digest depends only on the plan, not on the path."""
     groups = read(path)
     identity = "plan:" + json.dumps(groups)
     return Policy(FILE + path.name, digest_of(identity), FixedPlan(groups), keeps_order=True)

@@ -1,4 +1,4 @@
-"""From gradients and costs to a plan: ask the policy, check what it says, and predict what all policies would take."""
+"""From gradients and costs to a plan: call the policy, check its groups, and predict the times of all policies."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ TIME_LIMIT_S = 10.0
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a policy is expected to take: seconds from the step's first gradient to the end of the last message, the
-    part of it after the last gradient, and the number of messages.
+    """Prediction for a policy.
+
+    Attributes:
+        finish_s: seconds from the step's first gradient to the end of the last message.
+        exposed_s: the part of it after the last gradient.
+        messages: number of messages.
     """
 
     finish_s: float
@@ -33,11 +37,16 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Plan:
-    """Merge groups in order of sending; they hold indices in `names`, which are in the order of the gradients given. A
-    gradient that goes in parts is alone in as many groups (parts.py).
+    """Groups in order of sending, and their predictions.
 
-    `predicted` has the chosen policy and every built-in one, `starts_s` and `ends_s` are the chosen one's groups.
-    `armed`: it is for armed steps, and has the two groups that these need.
+    Attributes:
+        policy: name of the chosen policy.
+        groups: indices in `names`. A gradient that is sent in parts is alone in that many groups (parts.py).
+        names: names of the gradients, in the order given.
+        predicted: predictions for the chosen policy and every built-in one.
+        starts_s: start of each group's message under the chosen policy.
+        ends_s: end of each group's message under the chosen policy.
+        armed: the plan is for armed steps, and has the two groups that these need.
     """
 
     policy: str
@@ -55,12 +64,12 @@ class Plan:
 
 
 class PolicyFailed(UserError):
-    """A user's policy made no plan that can be used. Training goes on with Horovod's own merging."""
+    """A user's policy made no usable plan; training continues with Horovod's own merging."""
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What the planner works on, and how it predicts."""
+    """Input of the planner and of its predictions."""
 
     gradients: Sequence[Gradient]
     costs: CostModel
@@ -78,7 +87,7 @@ class _Task:
 
     @property
     def with_rounds(self) -> CostModel:
-        """What a message costs with the coordination round before it."""
+        """Cost of a message with the coordination round before it."""
         return self.costs.plus(self.coordination_s)
 
     def predict(self, groups: list[list[int]]) -> _core.Prediction:
@@ -87,7 +96,7 @@ class _Task:
 
 
 def _columns(gradients: Sequence[Gradient]) -> tuple[list[float], list[float], list[int]]:
-    """The gradients taken apart."""
+    """Return sizes in bytes, readiness and types of the gradients."""
     return (
         [float(gradient.bytes) for gradient in gradients],
         [gradient.ready_s for gradient in gradients],
@@ -103,8 +112,9 @@ def predict(
     *,
     work_s: float | None,
 ) -> _core.Prediction:
-    """When the messages of a plan begin and end; arguments as those of `make_plan`, `work_s` None where steps are not
-    armed. Raises ValueError for groups that are not valid.
+    """Predict the begin and end of a plan's messages.
+
+    Arguments as for `make_plan`; `work_s` None: steps are not armed. Raises ValueError for invalid groups.
     """
     columns = _columns(gradients)
     if work_s is not None:
@@ -126,21 +136,28 @@ def make_plan(
     work_s: float = 0.0,
     stock_costs: CostModel | None = None,
 ) -> Plan:
-    """The plan of `policy`, with predictions for it and for all built-in policies.
+    """Return the plan of `policy`, with predictions for it and for all built-in policies.
 
-    `costs` is one message without the coordination that precedes it; each message of a plan pays one round of
-    `coordination_s`. `cycle_s` and `threshold_bytes` are Horovod's, for its own merging, and a plan of policy
-    `threshold` is only a prediction. No group of several tensors exceeds `max_group_bytes` (0: no limit). A user's
-    function gets `time_limit_s`. `stock_costs`: what messages of Horovod's own merging cost, where those of plans go by
-    another collective.
+    Args:
+        policy: the policy. A plan of policy `threshold` is only a prediction.
+        gradients: the gradients to merge.
+        costs: cost of one message without the coordination that precedes it.
+        coordination_s: time of one coordination round, which each message pays.
+        cycle_s: Horovod's cycle time, for its own merging.
+        threshold_bytes: Horovod's fusion threshold, for its own merging.
+        time_limit_s: time limit of a user's function.
+        max_group_bytes: limit for groups of several tensors; 0: no limit.
+        armed: arm the steps of a plan with two groups or more. Only the first group pays rounds then, and later
+            messages overlap, except for `work_s` of each start-up (core/fusion/armed_messages.h). `optimal` is the best
+            plan under these costs; other policies are called as usual. Only here gradients may be sent in parts, after
+            the first group.
+        work_s: the part of a start-up that is processors' work.
+        stock_costs: cost of messages under Horovod's own merging, if plans use another collective.
 
-    `armed`: where a plan has two groups or more, its steps are armed: only the first group pays rounds, and messages
-    behind it overlap, but for `work_s` of each start-up, the part that is processors' work
-    (core/fusion/armed_messages.h). `optimal` is the best plan under that; other policies, users' as
-    well, are asked as ever. Gradients may go in parts behind the first group; otherwise they are whole.
-
-    Raises UserError, naming the tensor or value, for input that cannot be planned for; PolicyFailed if a user's policy
-    raises, is too slow, repeats, omits or invents a tensor, or makes an empty or a too large group.
+    Raises:
+        UserError: for invalid input; it names the tensor or value.
+        PolicyFailed: if a user's policy raises, is too slow, repeats, omits or invents a tensor, or makes an empty or
+            too large group.
     """
     check(gradients)
     try:
@@ -178,7 +195,7 @@ def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction
     columns = task.columns
     if name == THRESHOLD:
         return _core.predict_stock(*columns, task.stock_costs, task.coordination_s, task.cycle_s, task.threshold_bytes)
-    # When all-gathers are ready follows from the end of all others, which so do not have until then.
+    # All-gathers become ready when all other messages have ended; so they are grouped separately.
     late = gathers(task.gradients)
     groups = _groups(name, task, sorted(set(range(len(task.gradients))) - set(late)))
     groups += in_eighths(late, task.gradients, task.costs) if name == OPTIMAL else _groups(name, task, late)
@@ -187,7 +204,7 @@ def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction
 
 
 def _groups(name: str, task: _Task, indices: list[int]) -> list[list[int]]:
-    """The groups of a built-in policy for some of the gradients."""
+    """Return the groups of a built-in policy for some of the gradients."""
     if not indices:
         return []
     columns = _columns([task.gradients[index] for index in indices])
@@ -200,7 +217,7 @@ def _groups(name: str, task: _Task, indices: list[int]) -> list[list[int]]:
 
 
 def _predicted(task: _Task, groups: list[list[int]], prediction: _core.Prediction) -> Predicted:
-    # Tensors of one group that cannot share a message travel in one for each type.
+    # A group has one message for each type of tensor.
     messages = sum(len({task.gradients[index].type for index in group}) for group in groups)
     return Predicted(prediction.finish_s, prediction.exposed_s, messages)
 
@@ -228,14 +245,14 @@ def _failed(policy: Policy, problem: str, remedy: str) -> PolicyFailed:
 
 
 def _within(policy: Policy, work: Callable[[], list[list[object]]], time_limit_s: float) -> list[list[object]]:
-    """What `work` returns, from a thread of its own: Python cannot end a function that does not return."""
+    """Return the result of `work`, from its own thread, because Python cannot end a function that does not return."""
     results: list[list[list[object]]] = []
     errors: list[BaseException] = []
 
     def body() -> None:
         try:
             results.append(work())
-        except BaseException as error:  # also sys.exit() in a policy must not pass unnoticed
+        except BaseException as error:  # also sys.exit() in a policy must be reported
             errors.append(error)
 
     thread = threading.Thread(target=body, name=f"fusion policy {policy.name}", daemon=True)
@@ -273,7 +290,7 @@ def _lists(policy: Policy, given: object) -> list[list[object]]:
 
 
 def _index(policy: Policy, member: object, number: int, ordered: Sequence[Gradient], indices: dict[str, int]) -> int:
-    """Where a member of group `number` stands among the gradients that the planner was given."""
+    """Return the index of a member of group `number` in the gradients that the planner was given."""
     if isinstance(member, str):
         if member in indices:
             return indices[member]

@@ -1,7 +1,7 @@
 """Fusion policies: the built-in ones, and those that users register (resolve.py finds one by its name).
 
 A policy is a function from gradients and the cost of a message to groups: a sequence of sequences of gradient names or
-of indices in the sequence it was given.
+of indices in the sequence that it was given.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ _registered: dict[str, PolicyFunction] = {}
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy that was found.
+    """A resolved policy.
 
-    `digest` is below 2**52, equal on ranks that ask for the same policy and different otherwise. Built-in policies have
-    no `function`. `keeps_order`: groups and their members stay in the order in which the function gives them. `text`
-    names the policy to any other process; None where the function itself must travel (serialize.to_text).
+    Attributes:
+        name: name for users.
+        digest: number below 2**52, equal on ranks with the same policy and different otherwise.
+        function: the function; None for built-in policies.
+        keeps_order: groups and their members stay in the order in which the function returns them.
+        text: text that identifies the policy in any other process; None if the function itself must be sent
+            (serialize.to_text).
     """
 
     name: str
@@ -51,12 +55,12 @@ class Policy:
 
     @property
     def makes_plans(self) -> bool:
-        """Whether plans are made at all: Horovod's own merging needs none."""
+        """True if the policy makes plans; Horovod's own merging needs none."""
         return self.name != THRESHOLD or self.function is not None
 
 
 def digest_of(identity: str) -> int:
-    """A number below 2**52, so that a double can carry it, which differs for different texts."""
+    """Return a number below 2**52, which a double represents exactly; it differs for different texts."""
     return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") >> 12
 
 
@@ -65,9 +69,15 @@ def register(name: str) -> Callable[[F], F]: ...
 @overload
 def register(name: str, function: F) -> F: ...
 def register(name: str, function: F | None = None) -> F | Callable[[F], F]:
-    """Make a policy known as `name`: `register("mine", function)`, or `@register("mine")` above the function.
+    """Register a policy as `name`: `register("mine", function)`, or `@register("mine")` above the function.
 
-    Raises UserError for a name that is built in, cannot be a name, or belongs to another function already.
+    Args:
+        name: name for the option `fusion`, without spaces, commas and colons.
+        function: returns groups for (gradients, cost of a message): sequences of gradient names, or of indices in the
+            gradients. None: return a decorator.
+
+    Raises:
+        UserError: for a name that is built in, invalid, or registered for another function.
     """
     if function is None:
         return lambda decorated: register(name, decorated)
@@ -78,7 +88,7 @@ def register(name: str, function: F | None = None) -> F | Callable[[F], F]:
     if not callable(function):
         raise UserError(f"The fusion policy {name} is {function!r}, no function.", HOW_TO_REGISTER)
     known = _registered.get(name)
-    if known is not None and _described(known) != _described(function):  # a notebook runs its cells again
+    if known is not None and _described(known) != _described(function):  # a notebook may run a cell repeatedly
         raise UserError(
             f"The fusion policy {name} is registered already: it is {_described(known)}.",
             f"Register {_described(function)} under another name.",
@@ -93,19 +103,19 @@ def _described(function: PolicyFunction) -> str:
 
 
 def of_function(function: PolicyFunction, name: str | None = None) -> Policy:
-    """A function as a policy, by default under its own name."""
+    """Return a function as a policy, by default under its own name."""
     shown = name or getattr(function, "__name__", None) or type(function).__name__
-    if shown in BUILT_IN:  # tables tell them apart
+    if shown in BUILT_IN:  # unique in tables
         shown = _described(function)
     return Policy(shown, digest_of(fingerprint.of(function)), function)
 
 
 def known_names() -> list[str]:
-    """The names of all policies that can be asked for by name: built in, registered, and of installed packages."""
+    """Return the names of all policies: built in, registered, and of installed packages."""
     installed = [entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
     return list(dict.fromkeys([*BUILT_IN, *_registered, *installed]))
 
 
 def registered(name: str) -> PolicyFunction | None:
-    """What `register` was given under this name."""
+    """Return the function registered under this name, or None."""
     return _registered.get(name)

@@ -1,4 +1,4 @@
-"""hvd.fusion_report(): what merging does at present, what was expected of it, and what it measures."""
+"""hvd.fusion_report(): current state of merging, its expected times and its measured times."""
 
 from __future__ import annotations
 
@@ -12,25 +12,34 @@ from paceline.fusion.offer import EXPECTED
 
 @dataclass(frozen=True)
 class FusionReport:
-    """Merging in one process set, as this rank sees it. Times in seconds, sizes in bytes; None: not known (yet).
+    """Merging in one process set, on this rank; times in seconds, sizes in bytes, None if unknown (yet).
 
-    - `policy`: what this rank asked for; "threshold" is Horovod's own merging.
-    - `state`: "off"; "active" (a plan is followed); on the first rank also the states of `paceline.fusion.driver`
-      ("agreeing", "warming", "sweeping", "measuring", "offering", "trying", "stock", "refused"), on the others
-      "waiting". `reason` says why there is no plan ("stock", "refused").
-    - `version`: counts plans, 0 before the first. `groups`: names of the tensors of each message, in order of sending.
-      A tensor that goes in parts where steps are armed is alone in as many groups.
-    - `a_s`, `b_s_per_byte`: a message of n bytes takes a_s + b_s_per_byte * n, after one coordination round of
-      `coordination_s`, as measured before this plan.
-    - `predicted_step_s`, `predicted_exposed_s` (communication after the last gradient), and
-      `predicted_stock_step_s`, the same under Horovod's own merging. Where armed steps are wanted, the former two are
-      those of armed steps.
-    - `measured_step_s`, `measured_exposed_s`: medians over the last `steps` steps, of this rank.
-    - `trial`: on the first rank, how the plan did against Horovod's own merging (`paceline.fusion.trial`), once that is
-      known.
-    - `armed`: whether steps are negotiated once only, how many were, and why not (`paceline.fusion.armed`).
-    - `timeouts`: groups that were let go incomplete, because no gradient came for gate_timeout_ms
-    (docs/reference/options.md).
+    A message of n bytes takes a_s + b_s_per_byte * n after one coordination round of `coordination_s`, as measured
+    before this plan. If armed steps are wanted, `predicted_step_s` and `predicted_exposed_s` are those of armed steps.
+
+    Attributes:
+        policy: policy of this rank; "threshold" is Horovod's own merging.
+        state: "off"; "active" (a plan is followed); "waiting" on ranks other than the first. The first rank also has
+            the states of `paceline.fusion.driver`: "agreeing", "warming", "sweeping", "measuring", "offering",
+            "trying", "stock", "refused".
+        reason: why there is no plan ("stock", "refused").
+        version: number of the plan, 0 before the first.
+        groups: names of the tensors of each message, in order of sending. A tensor that armed steps send in parts is
+            alone in that many groups.
+        group_bytes: size of each message.
+        a_s: start-up of a message.
+        b_s_per_byte: time per byte of a message.
+        coordination_s: time of one coordination round.
+        predicted_step_s: predicted step.
+        predicted_exposed_s: predicted communication after the last gradient.
+        predicted_stock_step_s: predicted step under Horovod's own merging.
+        measured_step_s: median over the last `steps` steps of this rank.
+        measured_exposed_s: median of the communication after the last gradient, over the same steps.
+        steps: number of steps of these medians.
+        timeouts: groups that were released incomplete, because no gradient came for gate_timeout_ms
+            (docs/reference/options.md).
+        trial: on the first rank, the result of the comparison with Horovod's own merging (`paceline.fusion.trial`).
+        armed: state of armed steps (`paceline.fusion.armed`).
     """
 
     policy: str
@@ -54,7 +63,7 @@ class FusionReport:
 
 
 def report(library: str, process_set: int = 0) -> FusionReport:
-    """The report of this rank; `library` is "torch" or "tensorflow", whose Horovod must be loaded (ValueError)."""
+    """Return this rank's report; `library` is "torch" or "tensorflow", whose Horovod must be loaded (ValueError)."""
     from paceline.native.library import loaded
 
     control = chosen(loaded(library))
@@ -65,7 +74,7 @@ def report(library: str, process_set: int = 0) -> FusionReport:
     if plan is None or status is None:
         return FusionReport(control.policy.name, "off", f"there is no process set {process_set} on this rank")
     if driver is not None and driver.serial != status.serial:
-        driver = None  # of a process set that had this id before
+        driver = None  # it belongs to an earlier process set with this id
     groups: list[list[str]] = [[] for _ in range(max(plan.group_of, default=-1) + 1)]
     group_bytes, parts = [0] * len(groups), [1] * len(groups)
     for tensor, group, parts_of in zip(plan.tensors, plan.group_of, plan.parts_of, strict=False):

@@ -1,4 +1,4 @@
-"""Finds a fusion policy: by name, as `module:function`, in a file, in text from a variable, or given as a function."""
+"""Resolution of fusion policies: by name, as `module:function`, from a file or a variable's text, or as a function."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 
 def resolve(spec: str | PolicyFunction | Policy) -> Policy:
-    """The policy that `spec` asks for: a built-in, registered or entry point's name, `module:function`,
-    `file:PLAN.json` from `paceline plan --output`, text from serialize.to_text, a function, or a Policy.
+    """Return the policy of `spec`.
 
-    Raises UserError that names the nearest known policy, or says why the named one cannot be used.
+    `spec` is a built-in, registered or entry point's name, `module:function`, `file:PLAN.json` from `paceline plan
+    --output`, text from serialize.to_text, a function, or a Policy. Raises UserError that names the nearest known
+    policy, or the reason that the named one cannot be used.
     """
     if isinstance(spec, Policy):
         return spec
@@ -61,10 +62,10 @@ def resolve(spec: str | PolicyFunction | Policy) -> Policy:
 
 
 def for_ranks(spec: str) -> str:
-    """What `spec` is to be replaced by for ranks on any host: `module:function` and `file:PLAN.json` by their value.
+    """Return a replacement of `spec` for ranks on any host: `module:function` and `file:PLAN.json` by their value.
 
-    Names pass unchanged, known here or not: the script may register them. Raises UserError if the function or the plan
-    cannot be used or sent.
+    Names pass unchanged, known here or not, because the script may register them. Raises UserError if the function or
+    the plan cannot be used or sent.
     """
     return serialize.to_text(resolve(spec)) if ":" in spec else spec
 
@@ -117,7 +118,7 @@ def _callable(found: object, spec: str) -> PolicyFunction:
 
 @contextmanager
 def _present_folder() -> Iterator[None]:
-    """Let modules be found in the present folder, last, as they are for `python script.py` there."""
+    """Allow imports from the current folder, with the lowest priority."""
     folder = str(Path.cwd())
     if folder in sys.path or "" in sys.path:
         yield

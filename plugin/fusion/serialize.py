@@ -1,4 +1,4 @@
-"""A policy as text, by value, so that a launcher can send it to ranks that lack the module or file it comes from."""
+"""Policies as text, by value, which a launcher can send to ranks that lack the module or file of the function."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from paceline.fusion.policies import ENTRY_POINTS, PICKLE, Policy
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction
 
-# Horovod's launcher writes all variables of a rank into one word of a command line, which holds 128 KiB on Linux.
+# Horovod's launcher writes all variables of a rank into one argument of a command line, at most 128 KiB on Linux.
 MOST_TEXT_BYTES = 60_000
 _PYTHON = sys.version_info[:2]
 _ON_EVERY_HOST = f"install it on every host as an entry point of group {ENTRY_POINTS} and give its name."
 
 
 def to_text(policy: Policy) -> str:
-    """Text from which `resolve` makes an equal policy in another process of the same Python version.
+    """Return text from which `resolve` makes an equal policy in another process of the same Python version.
 
     Raises UserError if the function cannot be pickled or is too large.
     """
@@ -32,7 +32,7 @@ def to_text(policy: Policy) -> str:
     assert policy.function is not None
     try:
         function = _by_value(policy.function)
-    except Exception as error:  # pickling asks every object it meets
+    except Exception as error:  # pickling runs code of arbitrary objects
         raise UserError(
             f"The fusion policy {policy.name} cannot be sent to the ranks: {type(error).__name__}: {error}.",
             f"Use no locks, files or generators in it, or {_ON_EVERY_HOST}",
@@ -52,7 +52,7 @@ def _by_value(function: PolicyFunction) -> bytes:
 
     module = inspect.getmodule(function) or inspect.getmodule(type(function))
     name = None if module is None else module.__name__
-    # Modules of ours are on every rank, and __main__ always goes by value.
+    # Paceline's modules are installed on every rank, and __main__ is always pickled by value.
     foreign = module is not None and name != "__main__" and str(name).partition(".")[0] not in ("paceline", "builtins")
     lend = foreign and name not in cloudpickle.list_registry_pickle_by_value()
     if lend:
@@ -65,7 +65,7 @@ def _by_value(function: PolicyFunction) -> bytes:
 
 
 def from_text(text: str) -> Policy:
-    """The policy that `to_text` wrote. Raises UserError if it is damaged or of another Python version."""
+    """Return the policy that `to_text` wrote. Raises UserError if it is damaged or of another Python version."""
     remedy = "Start the run again, with one version of Python and the same packages on all hosts."
     version: Any
     try:
@@ -81,7 +81,7 @@ def from_text(text: str) -> Policy:
         raise UserError(f"The fusion policy {name} was made by Python {there}, this rank runs Python {here}.", remedy)
     try:
         loaded = pickle.loads(function)
-    except Exception as error:  # it imports what the function needs
+    except Exception as error:  # unpickling imports the function's modules
         raise UserError(
             f"The fusion policy {name} cannot be loaded here: {type(error).__name__}: {error}.",
             "Install what it imports on every host.",

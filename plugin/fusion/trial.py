@@ -1,4 +1,4 @@
-"""Whether a plan is ahead of Horovod's own merging: windows of steps under each in turn, and a sign test.
+"""Comparison of a plan with Horovod's own merging: windows of steps under each in turn, and a sign test.
 
 Step times are those of one rank: ranks of a process set wait for each other in every step.
 """
@@ -9,20 +9,20 @@ import math
 import statistics
 from dataclasses import dataclass, field
 
-# Steps of one window, whose median counts.
+# Steps of one window, whose median is used.
 WINDOW_STEPS = 5
-# A lead that chance gives as rarely is believed: six pairs of six, eight of nine, nine of ten. It is looked at after
-# every pair, so that chance has a few times as many opportunities in the whole trial.
+# Significance level of the sign test: six pairs of six, eight of nine, nine of ten. The test runs after every pair, so
+# that the error rate of the whole trial is a few times as high.
 SIGNIFICANCE = 0.05
-# What a plan must promise of a step to be tried at all.
+# Minimum expected saving of a plan to be tried, as a share of a step.
 WORTH_TRYING = 0.01
 
 
 @dataclass
 class Trial:
-    """Pairs of windows, of the plan and of Horovod's own merging; which of them is first changes from pair to pair.
+    """Pairs of windows, of the plan and of Horovod's own merging; the order within a pair alternates.
 
-    `most_steps`: of all windows together. Times in seconds.
+    `most_steps`: limit for all windows together. Times in seconds.
     """
 
     most_steps: int
@@ -32,47 +32,47 @@ class Trial:
 
     @property
     def with_plan(self) -> bool:
-        """Whether the next window is the plan's."""
+        """True if the next window is the plan's."""
         windows = len(self.planned_s) + len(self.stock_s)
         return windows % 4 in (0, 3)
 
     def add(self, step_s: float, steps: int) -> None:
-        """The window that was next is over: the median of its steps, and how many there were."""
+        """Add the window that has ended: the median of its steps, and their number."""
         (self.planned_s if self.with_plan else self.stock_s).append(step_s)
         self.steps += steps
 
     @property
     def pairs(self) -> int:
-        """That are complete."""
+        """Number of complete pairs."""
         return min(len(self.planned_s), len(self.stock_s))
 
     @property
     def wins(self) -> int:
-        """Pairs in which the plan was ahead."""
+        """Number of pairs in which the plan was faster."""
         return sum(planned < stock for planned, stock in zip(self.planned_s, self.stock_s, strict=False))
 
     @property
     def ratio(self) -> float:
-        """Median step of the plan's windows over that of Horovod's."""
+        """Median step of the plan's windows divided by that of Horovod's."""
         return statistics.median(self.planned_s) / statistics.median(self.stock_s)
 
     @property
     def decided(self) -> bool:
-        """Whether one of them leads by more than chance would give it."""
+        """True if the lead of either is significant."""
         lead = max(self.wins, self.pairs - self.wins)
         chance = 2 * sum(math.comb(self.pairs, n) for n in range(lead, self.pairs + 1)) / 2**self.pairs
         return len(self.planned_s) == len(self.stock_s) and chance <= SIGNIFICANCE
 
     @property
     def over(self) -> bool:
-        """Whether there is a verdict: a lead, or no steps left for another pair."""
+        """True if there is a verdict: a significant lead, or no steps left for another pair."""
         if len(self.planned_s) != len(self.stock_s) or not self.pairs:
             return False
         return self.decided or self.steps * (self.pairs + 1) / self.pairs > self.most_steps
 
     @property
     def plan_stays(self) -> bool:
-        """The verdict; without a lead, the smaller median's."""
+        """The verdict; without a significant lead, the smaller median wins."""
         return self.wins * 2 > self.pairs if self.decided else self.ratio < 1
 
     def __str__(self) -> str:
