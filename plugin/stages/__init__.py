@@ -1,4 +1,4 @@
-"""Pipeline parallelism: which stage does what when, at which weights, and what that costs: docs/methods/stages.md.
+"""Pipeline parallelism: schedules of stages, the weights that passes use, and their costs: docs/methods/stages.md.
 
-Numbers and names only, but for execution/, where a stage is at work: nothing here knows a framework.
+This package has numbers and names only and is independent of frameworks; execution/ runs a stage.
 """

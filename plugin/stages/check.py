@@ -1,4 +1,4 @@
-"""Whether a schedule can be followed and trains the model: for tests, and for schedules of one's own."""
+"""Check of stage schedules: they can be followed and train the model. For tests, and for users' own schedules."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from paceline.stages.schedule import Schedule
 
 
 def check(schedule: Schedule, steps: int) -> None:
-    """Raise ScheduleError unless in so many steps and a drain every stage does each pass of each micro-batch and each
-    update once, in an order that data allow and with weights that exist, and no stage waits for ever.
+    """Raise ScheduleError unless the schedule is valid for `steps` steps and a drain.
+
+    Every stage must do each pass of each micro-batch and each update once, in an order that respects data dependencies
+    and with weights that exist, and no stage may wait forever.
     """
     for stage in range(schedule.stages):
         walk = _Walk(schedule, stage)
@@ -29,13 +31,13 @@ def check(schedule: Schedule, steps: int) -> None:
 
 
 class _Walk:
-    """What one stage has done so far."""
+    """Progress of one stage through its instructions."""
 
     def __init__(self, schedule: Schedule, stage: int) -> None:
         self.schedule = schedule
         self.stage = stage
         self.updates = 0
-        self._backwards = 0  # in the order of numbers: so many are done
+        self._backwards = 0  # number done, in the order of mini-batches and micro-batches
         self._forwards: set[tuple[int, int]] = set()
 
     def take(self, one: Instruction, step: int) -> None:

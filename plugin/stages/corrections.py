@@ -1,4 +1,4 @@
-"""What is done about late gradients: numbers that an executor applies; each works with any asynchronous schedule.
+"""Corrections for late gradients: numbers that an executor applies; each works with any asynchronous schedule.
 
 T1 and T2: Yang et al., "PipeMare", MLSys 2021; tau are those of delays.py. Graded momentum: Ajanthan et al., "Nesterov
 Method for Asynchronous Pipeline Parallel Optimization", ICML 2025, and its repository AsyncPP.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 
-# T2's D for which the paper's theory finds gamma = 1 - 2/(tau_forward - tau_backward + 1), to first order.
+# T2's D that gives, to first order, the gamma = 1 - 2/(tau_forward - tau_backward + 1) of the paper's theory.
 CORRECTION = math.exp(-2)
 HIGHEST_MOMENTUM = 0.99
 
 
 def learning_rate_factor(tau_forward: float, update: int, annealing_updates: int) -> float:
-    """T1: what the learning rate is multiplied by in an update, from 0: tau^-p with p = 1 - min(update/K, 1), where
-    K = annealing_updates; from update K on, and for K = 0 always, 1. The paper does not say what tau < 1 means;
-    here it counts as 1, for the rate never to be raised.
+    """T1: return the factor of the learning rate in an update, counted from 0.
+
+    It is tau^-p with p = 1 - min(update/K, 1), where K = annealing_updates; 1 from update K on, and always for K = 0.
+    The paper does not define tau < 1; here it counts as 1, so that the rate is never raised.
     """
     if annealing_updates <= 0:
         return 1.0
@@ -25,16 +26,18 @@ def learning_rate_factor(tau_forward: float, update: int, annealing_updates: int
 
 
 def correction_weight(tau_forward: float, tau_backward: float) -> float:
-    """T2: a BACKWARD takes w - correction_weight * delta in place of the weights w that the schedule says, where delta
-    is the running mean of changes by one update.
+    """T2: return the weight of delta in w - weight * delta, which a BACKWARD uses in place of the schedule's weights w.
+
+    delta is the running mean of changes by one update.
     """
     return tau_forward - tau_backward
 
 
 def delta_decay(correction: float, tau_forward: float, tau_backward: float) -> float:
-    """T2: gamma = D^(1/(tau_forward - tau_backward)), with D = correction in (0, 1): after each update
-    delta = gamma * delta + (1 - gamma) * (change of the weights). 0, the last change alone, where both taus are the
-    same and delta is multiplied by 0. Raises ValueError for another D.
+    """T2: return gamma = D^(1/(tau_forward - tau_backward)), with D = correction in (0, 1).
+
+    After each update delta = gamma * delta + (1 - gamma) * (change of the weights). Returns 0, so that delta is the
+    last change, if both taus are equal; delta is multiplied by 0 then. Raises ValueError for another D.
     """
     if not 0 < correction < 1:
         raise ValueError(f"correction is {correction}, give a number between 0 and 1")
@@ -43,15 +46,17 @@ def delta_decay(correction: float, tau_forward: float, tau_backward: float) -> f
 
 
 def graded_momentum(momentum: float, stage: int, stages: int, highest: float = HIGHEST_MOMENTUM) -> float:
-    """AsyncPP: what Nesterov's momentum is on this stage: the more stages follow, the nearer to `highest`. The last
-    stage, which is never late, keeps `momentum`.
+    """AsyncPP: return Nesterov's momentum on this stage, which is nearer to `highest` the more stages follow.
+
+    The last stage, whose gradients are never late, keeps `momentum`.
     """
     return momentum + (highest - momentum) * (stages - 1 - stage) / stages
 
 
 def look_ahead(momentum: float, tau: float) -> float:
-    """How far weights move in the next tau updates by momentum alone, in multiples of their last change:
-    m + m^2 + ... + m^tau, for any tau >= 0; m for tau = 1, which is Nesterov's own look-ahead.
+    """Return the movement of weights in the next tau updates by momentum alone, in multiples of their last change.
+
+    This is m + m^2 + ... + m^tau, for any tau >= 0; m for tau = 1, which is Nesterov's own look-ahead.
     """
     if momentum == 1:
         return tau
@@ -59,8 +64,9 @@ def look_ahead(momentum: float, tau: float) -> float:
 
 
 def least_microbatches(stages: int) -> int:
-    """Bounded drift: with so many micro-batches per update no weight is more than one version old, 2P-1 where a stage
-    is 2(P-i)+1 micro-batches ahead, as in PipeMare's paper. Schedules of ours that are P-i ahead need P-1
-    (delays.most_late).
+    """Bounded drift: return the number of micro-batches per update with which no weight is more than one version old.
+
+    It is 2P-1 where a stage is 2(P-i)+1 micro-batches ahead, as in PipeMare's paper. Paceline's schedules are P-i ahead
+    and need P-1 (delays.most_late).
     """
     return 2 * stages - 1

@@ -1,4 +1,4 @@
-"""What a schedule costs in theory, for stages that all take equally long and transfers that take no time."""
+"""Theoretical costs of a stage schedule, for stages that take equally long and transfers that take no time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from paceline.stages.schedule import Schedule
 
 @dataclass(frozen=True)
 class Costs:
-    """`utilisation`: the share of time in which stages compute, once the pipeline is full; the same for all of them.
-    Per stage: `weight_copies`, versions of the weights at once, and `activations`, micro-batches whose activations are
-    kept; both at most. PipeMare's discrepancy correction (T2) keeps one more buffer of the weights' size.
+    """Costs of a schedule.
+
+    Attributes:
+        utilisation: share of time in which each stage computes, once the pipeline is full.
+        weight_copies: by stage, maximum number of versions of the weights at once, without the additional buffer of
+            PipeMare's discrepancy correction (T2).
+        activations: by stage, maximum number of micro-batches whose activations are kept.
     """
 
     utilisation: float
@@ -20,7 +24,7 @@ class Costs:
 
 
 def costs(schedule: Schedule) -> Costs:
-    """They follow from how far stages run ahead, and which weights they take."""
+    """Return the costs, which follow from each stage's lead and the weights that it uses."""
     stages = range(schedule.stages)
     return Costs(
         _utilisation(schedule),
@@ -33,8 +37,8 @@ def _utilisation(schedule: Schedule) -> float:
     stages, microbatches = schedule.stages, schedule.microbatches
     if schedule.synchronous:
         return microbatches / (microbatches + stages - 1)
-    # Stage i goes on with a FORWARD after a BACKWARD that came back from stage j. The way there and back takes as long
-    # as j - i + 1 micro-batches on one stage, and lets so many FORWARDs begin as i is further ahead than j, and one.
+    # Stage i starts a FORWARD after a BACKWARD that came back from stage j. The round trip takes the time of j - i + 1
+    # micro-batches on one stage, in which ahead(i) - ahead(j) + 1 FORWARDs may begin.
     return min(
         (schedule.ahead(i) - schedule.ahead(j) + 1) / (j - i + 1) for i in range(stages) for j in range(i, stages)
     )

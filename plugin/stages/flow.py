@@ -1,4 +1,4 @@
-"""What instructions need of other stages, and an order in which they can be done."""
+"""Dependencies of instructions on other stages, and an order that respects them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import chain
 from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.schedule import Schedule
 
-# The stage, counted from one's own, whose result of the same instruction is needed.
+# Offset of the stage whose result of the same instruction is needed.
 _NEIGHBOUR = {Kind.FORWARD: -1, Kind.BACKWARD: 1}
 
 
 class ScheduleError(Exception):
-    """A schedule that cannot be followed, or that would not train the model as it promises."""
+    """A schedule that cannot be followed, or would not train the model as it promises."""
 
     def __init__(self, schedule: Schedule, stage: int, what: Instruction | str, reason: str) -> None:
         super().__init__(
@@ -29,7 +29,7 @@ class ScheduleError(Exception):
 
 
 def source(instruction: Instruction, stage: int, stages: int) -> int | None:
-    """The stage that must have done the same instruction before and sends its result, or None."""
+    """Return the stage that must do the same instruction before and sends its result, or None."""
     if instruction.kind not in _NEIGHBOUR:
         return None
     neighbour = stage + _NEIGHBOUR[instruction.kind]
@@ -37,14 +37,15 @@ def source(instruction: Instruction, stage: int, stages: int) -> int | None:
 
 
 def program(schedule: Schedule, stage: int, steps: int) -> tuple[Instruction, ...]:
-    """All that the stage does in so many steps and the drain that follows."""
+    """Return all instructions of the stage in `steps` steps and the drain that follows."""
     parts = (schedule.of_step(stage, step) for step in range(steps))
     return (*chain.from_iterable(parts), *schedule.drain(stage, steps))
 
 
 def in_order(schedule: Schedule, steps: int) -> Iterator[tuple[int, Instruction]]:
-    """(stage, instruction) for all stages, each after what it needs: what stages do that wait for what they receive and
-    never for what they send. Raises ScheduleError where all that are not done wait for each other.
+    """Yield (stage, instruction) for all stages, each after its dependencies.
+
+    This is the order of stages that wait for receives and never for sends. Raises ScheduleError for a deadlock.
     """
     stages = range(schedule.stages)
     programs = [program(schedule, stage, steps) for stage in stages]

@@ -1,16 +1,18 @@
-"""What a stage is told to do."""
+"""Instructions of a stage."""
 
 from __future__ import annotations
 
 import enum
 from typing import NamedTuple
 
-ALL = -1  # the `microbatch` of an instruction that is about a whole mini-batch
+ALL = -1  # `microbatch` of an instruction for a whole mini-batch
 
 
 class Kind(enum.Enum):
-    """FORWARD needs the activations of the stage before, BACKWARD those of its own FORWARD and the gradients of the
-    stage after. UPDATE applies the sum of a mini-batch's gradients to the stage's weights and needs no other stage.
+    """Kind of an instruction, with its dependencies.
+
+    FORWARD needs the activations of the previous stage; BACKWARD those of its own FORWARD and the gradients of the next
+    stage. UPDATE applies the sum of a mini-batch's gradients to the stage's weights and needs no other stage.
     """
 
     FORWARD = "forward"
@@ -19,8 +21,10 @@ class Kind(enum.Enum):
 
 
 class Instruction(NamedTuple):
-    """One thing that a stage does. Mini-batches count from 0 since the start or the last drain, micro-batches from 0
-    within theirs; `microbatch` is ALL for an UPDATE.
+    """One instruction of a stage.
+
+    Mini-batches count from 0 since the start or the last drain, micro-batches from 0 within theirs; `microbatch` is ALL
+    for an UPDATE.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""When each stage does what, if passes take given times."""
+"""Simulation of a stage schedule: start and end of each instruction for given times of passes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.schedule import Schedule
 
 PerStage = float | Sequence[float]
-# From one stage to its neighbour, in seconds.
+# Seconds by (stage, neighbour), or for all.
 PerWay = float | Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True)
 class Timed:
-    """An instruction, when it is done, and at which version of its stage's weights (versions.py)."""
+    """An instruction, its start and end, and the version of its stage's weights (versions.py)."""
 
     instruction: Instruction
     start_s: float
@@ -26,8 +26,10 @@ class Timed:
 
 @dataclass(frozen=True)
 class Simulation:
-    """`stages[i]` is what stage i does, in order; `activations` are micro-batches, `weight_copies` versions of the
-    weights, both at most at once.
+    """Result of a simulation.
+
+    `stages[i]` has the instructions of stage i, in order. `activations` (in micro-batches) and `weight_copies`
+    (versions of the weights) are the maxima that each stage holds at once.
     """
 
     schedule: Schedule
@@ -38,16 +40,17 @@ class Simulation:
 
     @property
     def end_s(self) -> float:
-        """When the last stage has ended."""
+        """End of the last stage."""
         return max(timed[-1].end_s for timed in self.stages)
 
     def utilisation(self) -> tuple[float, ...]:
-        """Per stage, the share of all the time in which it computes; filling and draining count."""
+        """Return each stage's share of the total time in which it computes, including filling and draining."""
         return tuple(_busy_s(timed) / self.end_s for timed in self.stages)
 
     def steady_utilisation(self) -> tuple[float, ...]:
-        """The same without filling and draining: between the beginnings of two mini-batches on that stage. Raises
-        ValueError for fewer steps than `steady_steps`.
+        """Return each stage's utilisation without filling and draining: between the starts of two mini-batches on it.
+
+        Raises ValueError for fewer steps than `steady_steps`.
         """
         if self.steps < steady_steps(self.schedule):
             raise ValueError(f"{self.steps} steps are not enough, give {steady_steps(self.schedule)}")
@@ -69,12 +72,12 @@ def _busy_s(timed: Sequence[Timed]) -> float:
 
 
 def filling_steps(schedule: Schedule) -> int:
-    """Steps after which every stage runs as far ahead as it ever will, and versions differ as they always will."""
+    """Return the number of steps after which every stage's lead and the difference of versions are maximal."""
     return -(-2 * max(schedule.stages, schedule.ahead(0) + 1) // schedule.microbatches) + 1
 
 
 def steady_steps(schedule: Schedule) -> int:
-    """So many steps show a steady state."""
+    """Return the number of steps that show a steady state."""
     return filling_steps(schedule) + 4
 
 
@@ -86,9 +89,10 @@ def simulate(
     update_s: PerStage = 0.0,
     transfer_s: PerWay = 0.0,
 ) -> Simulation:
-    """So many steps and a drain. Times are seconds of each stage, or one for all; `transfer_s` passes between the end
-    of a pass and the moment at which the neighbour has its result, while the stage goes on: by (sender, receiver), or
-    one for all. Raises ScheduleError where stages wait for ever.
+    """Simulate `steps` steps and a drain.
+
+    Times are seconds of each stage, or one for all. `transfer_s`: time from the end of a pass until the neighbour has
+    its result, while the stage continues; by (sender, receiver), or one for all. Raises ScheduleError for a deadlock.
     """
     seconds = {
         Kind.FORWARD: _per_stage(schedule, forward_s),

@@ -1,6 +1,6 @@
-"""Which version of its weights each pass of a stage is at: the number of the stage's updates before.
+"""Version of the weights in each pass of a stage: the number of the stage's earlier updates.
 
-It follows from the order of a stage's instructions alone, whatever they take.
+It depends only on the order of a stage's instructions, not on their times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from paceline.stages.schedule import Schedule
 
 
 def versions(schedule: Schedule, program: Sequence[Instruction]) -> list[int]:
-    """For each instruction of one stage: the version that a pass is at, or that an UPDATE is applied to."""
+    """Return, for each instruction of one stage, the version that a pass uses or that an UPDATE is applied to."""
     updates = 0
     forwards: dict[tuple[int, int], int] = {}
     found = []
@@ -30,7 +30,7 @@ def versions(schedule: Schedule, program: Sequence[Instruction]) -> list[int]:
 
 
 def copies(program: Sequence[Instruction], used: Sequence[int]) -> int:
-    """Versions that exist at once at most, if each is dropped after its last use; `used` is what `versions` found."""
+    """Return the maximum number of versions at once, if each is dropped after its last use; `used`: from `versions`."""
     last_use = {version: place for place, version in enumerate(used)}
     kept = {0}
     newest = 0
@@ -43,7 +43,7 @@ def copies(program: Sequence[Instruction], used: Sequence[int]) -> int:
 
 
 def activations(program: Sequence[Instruction]) -> int:
-    """Micro-batches at most whose activations are kept, from the beginning of FORWARD to the end of BACKWARD."""
+    """Return the maximum number of micro-batches with activations, from the begin of FORWARD to the end of BACKWARD."""
     held = most = 0
     for one in program:
         held += one.kind is Kind.FORWARD

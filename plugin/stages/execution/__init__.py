@@ -1,1 +1,1 @@
-"""A stage at work: what a schedule says is done, with tensors of any framework (tensors.py)."""
+"""Execution of a schedule on a stage, with tensors of any framework (tensors.py)."""

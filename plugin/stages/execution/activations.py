@@ -1,4 +1,4 @@
-"""What travels between stages: a tensor, or a tuple or list of tensors; and what tells the next stage its form."""
+"""Activations between stages: a tensor, or a tuple or list of tensors, and the signature that describes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from paceline.errors import UsageError
 
 
 class Form(NamedTuple):
-    """Of one tensor: its dtype's name, shape, strides in elements, and whether a gradient comes back for it."""
+    """Description of one tensor.
+
+    Attributes:
+        dtype: name of its dtype.
+        shape: its shape.
+        strides: its strides, in elements.
+        differentiable: True if a gradient comes back for it.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -19,30 +26,31 @@ class Form(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """Of all that a stage hands on: "tensor", "tuple" or "list", and its members."""
+    """Description of a stage's output: `kind` is "tensor", "tuple" or "list"; `forms` describe its members."""
 
     kind: str
     forms: tuple[Form, ...]
 
     def encode(self) -> bytes:
-        """For the next stage."""
+        """Return the message for the next stage."""
         return json.dumps([self.kind, self.forms]).encode()
 
     @staticmethod
     def decode(text: bytes) -> Signature:
-        """What `encode` made."""
+        """Decode the message."""
         kind, forms = json.loads(text)
         return Signature(kind, tuple(Form(dtype, tuple(s), tuple(t), d) for dtype, s, t, d in forms))
 
     @property
     def gradients(self) -> tuple[Form, ...]:
-        """Of what comes back."""
+        """Forms of the gradients that come back."""
         return tuple(form for form in self.forms if form.differentiable)
 
 
 def members(value: Any, whose: str, unfit: Callable[[Any], str]) -> tuple[str, list[Any]]:
-    """The kind of `value` and its tensors. `unfit`: of Tensors. Raises UsageError, which says `whose` it is, for what
-    has others.
+    """Return the kind of `value` and its tensors. `unfit`: Tensors.unfit.
+
+    Raises UsageError, in which `whose` names the value, for members that are not dense tensors.
     """
     kind = "tuple" if type(value) is tuple else "list" if type(value) is list else "tensor"
     found = [value] if kind == "tensor" else list(value)
@@ -58,7 +66,7 @@ def members(value: Any, whose: str, unfit: Callable[[Any], str]) -> tuple[str, l
 
 
 def whole(kind: str, tensors: Sequence[Any]) -> Any:
-    """What `members` took apart."""
+    """Return the value that `members` took apart."""
     if kind == "tensor":
         return tensors[0]
     return tuple(tensors) if kind == "tuple" else list(tensors)

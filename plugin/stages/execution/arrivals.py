@@ -1,6 +1,6 @@
-"""What comes from other stages, into memory that was posted ahead.
+"""Receives from other stages, into memory that is posted ahead.
 
-`replenish` posts it, and is called when a stage has handed on what others wait for.
+`replenish` posts it, and is called after a stage has sent the messages that others wait for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paceline.stages.execution.headers import Forecast, Known
 from paceline.stages.execution.posting import Post, Tag
 from paceline.stages.execution.tensors import Tensors
 
-# How many messages that are sure to come have their memory ready before they are asked for.
+# Number of expected messages whose memory is posted ahead.
 _AHEAD = 2
 
 
@@ -26,14 +26,15 @@ class _Arrival:
     header: bytearray
     header_receive: int
     foreseen: int | None
-    # What tensors of a foreseen signature arrive in, and after the header the true one's; and receives of large ones.
+    # Memory for tensors of the expected signature, or, once the header is read, of the actual one; receives of large
+    # tensors.
     hosts: list[Any] = field(default_factory=list)
     receives: list[int | None] = field(default_factory=list)
     signature: Signature | None = None
 
 
 class Arrivals:
-    """Activations that come from the stage before, `peer`."""
+    """Activations from the previous stage, `peer`."""
 
     def __init__(self, post: Post, tensors: Tensors, peer: int, places: int) -> None:
         self._post, self._tensors, self._peer = post, tensors, peer
@@ -43,12 +44,12 @@ class Arrivals:
         self._posted: deque[_Arrival] = deque()
 
     def expect(self, places: Sequence[int]) -> None:
-        """Messages of micro-batches at these places in their mini-batch will come."""
+        """Note that activations of micro-batches at these places in their mini-batch will arrive."""
         self._to_come.extend(places)
         self.replenish()
 
     def progress(self) -> None:
-        """Without a wait: post memory for what has come and was not foreseen."""
+        """Post memory for arrived headers of unexpected signatures, without waiting."""
         for arrival in self._posted:
             if arrival.signature is None:
                 if arrival.foreseen is not None or not self._post.done(arrival.header_receive):
@@ -56,7 +57,7 @@ class Arrivals:
                 self._read(arrival)
 
     def take(self) -> tuple[Signature, list[Any]]:
-        """Wait for the oldest of them: its signature and tensors, on the stage's device."""
+        """Wait for the oldest activations; return their signature and tensors, on the stage's device."""
         arrival = self._posted.popleft()
         if arrival.signature is None:
             self._post.wait([arrival.header_receive])
@@ -67,7 +68,7 @@ class Arrivals:
         return signature, [self._tensors.here(one) for one in arrival.hosts]
 
     def replenish(self) -> None:
-        """Post memory for some of what will come."""
+        """Post memory for some expected messages."""
         while self._to_come and len(self._posted) < _AHEAD:
             place = self._to_come.popleft()
             foreseen = self._forecast.of(place)
@@ -91,7 +92,7 @@ class Arrivals:
         arrival.signature = known.signature
         self._forecast.learn(arrival.place, number)
         if number != arrival.foreseen:
-            # What was foreseen is waited for as well: its memory must not be given back before.
+            # Wait for the expected messages as well: their memory must stay alive until then.
             self._post.wait(arrival.receives)
             self._receive(arrival, known.signature, Tag.OTHER)
         elif known.room_bytes:
@@ -107,7 +108,7 @@ class Arrivals:
 
 
 class GradientArrivals:
-    """Gradients that come from the stage after, of the forms that were sent to it."""
+    """Gradients from the next stage, of the forms that were sent to it."""
 
     def __init__(self, post: Post, tensors: Tensors, peer: int) -> None:
         self._post, self._tensors, self._peer = post, tensors, peer
@@ -115,17 +116,17 @@ class GradientArrivals:
         self._posted: deque[tuple[list[Any], list[int | None]]] = deque()
 
     def expect(self, signature: Signature) -> None:
-        """The gradients of activations of this signature will come."""
+        """Note that the gradients of activations of this signature will arrive."""
         self._to_come.append(signature.gradients)
 
     def take(self) -> list[Any]:
-        """Wait for the oldest of them; on the stage's device."""
+        """Wait for the oldest gradients; return them on the stage's device."""
         hosts, receives = self._posted.popleft()
         self._post.wait(receives)
         return [self._tensors.here(one) for one in hosts]
 
     def replenish(self) -> None:
-        """Post memory for some of them."""
+        """Post memory for some expected gradients."""
         while self._to_come and len(self._posted) < _AHEAD:
             hosts = [self._tensors.empty(form) for form in self._to_come.popleft()]
             memories = [self._tensors.memory(one) for one in hosts]

@@ -1,4 +1,4 @@
-"""A mini-batch, cut into micro-batches."""
+"""Division of a mini-batch into micro-batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.stages.execution.tensors import Tensors
 
 
 def rows_of_parts(rows: int, count: int) -> list[int]:
-    """Return the rows of each of `count` micro-batches; the first ones have one more where these do not divide."""
+    """Return the rows of each of `count` micro-batches; if the rows do not divide, the first ones have one more."""
     each, more = divmod(rows, count)
     return [each + (number < more) for number in range(count)]
 
@@ -18,7 +18,7 @@ class Microbatches:
     """The micro-batches of a batch or of targets, whose tensors have `rows` rows each.
 
     Tensors without dimensions belong to every micro-batch. `shares`: the fraction of rows in each. Raises UsageError
-    for values that cannot travel, tensors with different numbers of rows, and fewer rows than `least`.
+    for values that cannot be sent, tensors with different numbers of rows, and fewer rows than `least`.
     """
 
     def __init__(self, value: Any, least: int, whose: str, tensors: Tensors) -> None:
@@ -43,5 +43,5 @@ class Microbatches:
         return self
 
     def __getitem__(self, number: int) -> tuple[str, list[Any]]:
-        """Its kind and tensors; see Tensors.members."""
+        """Return kind and tensors of a micro-batch; see Tensors.members."""
         return self._kind, [parts[number] for parts in self._parts]

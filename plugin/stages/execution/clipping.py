@@ -1,11 +1,11 @@
 """Clipping by the norm of all stages' gradients.
 
-Each stage tells the others the norm of each of its gradients. Under a synchronous schedule, and with one stage, factors
-are those of one process that clips the whole model: with PyTorch those of torch.nn.utils.clip_grad_norm_, bit for bit.
-Under an asynchronous one a stage that waited for all norms of a mini-batch would undo what the schedule gains: it takes
-those of later stages for the same mini-batch, which are there already, and those of a stage whose BACKWARDs are d
-micro-batches behind for the one ceil(d / N) before; that stage is left out while there is none. Which norms are taken
-follows from the schedule alone, so that runs repeat.
+Each stage sends the norm of each of its gradients to the others. Under a synchronous schedule, and with one stage,
+factors are those of one process that clips the whole model: with PyTorch those of torch.nn.utils.clip_grad_norm_, bit
+for bit. Under an asynchronous schedule, waiting for all norms of a mini-batch would undo the gain of the schedule. A
+stage therefore uses the norms of later stages for the same mini-batch, which have arrived already. Of an earlier stage,
+whose BACKWARDs are d micro-batches behind, it uses the norms of the mini-batch ceil(d / N) before, or none while there
+is no such mini-batch. The choice depends only on the schedule, so that runs are reproducible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 from paceline.stages.execution.posting import Post, Tag
 from paceline.stages.schedule import Schedule
 
-# Stands for the norm of a gradient that is not there.
+# Norm of a missing gradient.
 _NONE = -1.0
 
 
@@ -26,25 +26,26 @@ class Gradients(Protocol):
     """The gradients of a stage's parameters."""
 
     def norms(self) -> list[float | None]:
-        """Of each; None for a parameter that has none."""
+        """Return the norm of each gradient; None for a parameter without one."""
         ...
 
     def divide(self, by: int) -> None:
-        """Make them smaller."""
+        """Divide the gradients by a number."""
         ...
 
     def clip(self, norms: Sequence[float], max_norm: float) -> float:
-        """Scale them for `norms`, of all gradients of the model, to be no longer than `max_norm` together; how long
-        they were. Called where there is a gradient.
+        """Scale the gradients such that the total norm is at most `max_norm`; return the total norm before.
+
+        `norms`: norms of all gradients of the model. Called only if there is a gradient.
         """
         ...
 
 
 class Clipping:
-    """Scales the gradients of a mini-batch by the same factor on every stage.
+    """Scale the gradients of a mini-batch by the same factor on every stage.
 
-    `gradients`: of this stage. `counts`: how many parameters each stage has. `total_norm`: the last one found, before
-    clipping.
+    `gradients`: gradients of this stage. `counts`: number of parameters of each stage. `total_norm`: the last total
+    norm, before clipping.
     """
 
     def __init__(self, post: Post, max_norm: float, gradients: Gradients, counts: Sequence[int]) -> None:
@@ -53,15 +54,15 @@ class Clipping:
         self._gradients, self._counts = gradients, counts
         self._stage = post.mail.rank
         self._lags = [0] * len(counts)
-        # Norms that are on their way, oldest first, by stage.
+        # Norms in flight, oldest first, by stage.
         self._coming: list[deque[tuple[int, bytearray]]] = [deque() for _ in counts]
 
     def begin(self, schedule: Schedule) -> None:
-        """The next mini-batches follow `schedule`; nothing is on its way."""
+        """Follow `schedule` with the next mini-batches; nothing is in flight."""
         self._lags = [self._lag(schedule, other) for other in range(len(self._counts))]
 
     def clip(self) -> None:
-        """Scale the gradients of this stage: once for each mini-batch, on every stage."""
+        """Scale the gradients of this stage; call once for each mini-batch, on every stage."""
         own = [_NONE if norm is None else norm for norm in self._gradients.norms()]
         if own:
             for other in self._others():
@@ -72,7 +73,7 @@ class Clipping:
             self.total_norm = self._gradients.clip(found, self._max_norm)
 
     def settle(self) -> None:
-        """Take in what is still on its way; every stage has sent the norms of the same mini-batches."""
+        """Receive the norms still in flight; every stage has sent the norms of the same mini-batches."""
         for coming in self._coming:
             self._post.wait([receive for receive, _ in coming])
             coming.clear()
@@ -87,7 +88,7 @@ class Clipping:
         return [other for other in range(len(self._counts)) if other != self._stage]
 
     def _of(self, other: int) -> Sequence[float]:
-        """The norms of another stage, for the mini-batch that its lag says."""
+        """Return the norms of another stage, for the mini-batch that its lag determines."""
         count = self._counts[other]
         if count == 0:
             return ()

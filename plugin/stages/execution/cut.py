@@ -1,4 +1,4 @@
-"""Where a model is cut into stages."""
+"""Division of a model into stages."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ AUTO = "auto"
 
 
 class Layer(Protocol):
-    """What a model is cut between."""
+    """Unit of the division of a model."""
 
     @property
     def name(self) -> str:
-        """In the whole model."""
+        """Name in the whole model."""
         ...
 
     @property
     def cost(self) -> int:
-        """Elements of its parameters."""
+        """Number of elements of its parameters."""
         ...
 
 
 def first_layers(
     layers: Sequence[Layer], stages: int, asked: str | Sequence[int | str], costs: Sequence[float] | None = None
 ) -> list[int]:
-    """The number of the first layer of each stage, 0 for the first.
+    """Return the number of the first layer of each stage, 0 for the first stage.
 
-    `asked`: "auto", for the most costly stage to cost as little as it can, by `costs` of the layers or by the numbers
-    of their parameters; or where stages 1 .. P-1 begin, as numbers or names of layers.
+    `asked`: "auto" minimises the cost of the most costly stage, by `costs` of the layers or by their numbers of
+    parameters; otherwise the first layers of stages 1 .. P-1, as numbers or names.
 
     Raises UsageError for more stages than layers, and for cuts that are unknown, too many or few, or out of order.
     """
@@ -63,10 +63,10 @@ def first_layers(
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:
-    """First parts of `stages` runs of at least one part each, the most costly of which costs as little as it can."""
+    """Return the first parts of `stages` non-empty runs of parts, such that the maximum cost of a run is minimal."""
     count = len(costs)
     sums = [0.0, *itertools.accumulate(costs)]
-    # best[i]: of the first i parts in as many runs as were looked at, the greatest cost and where the last run begins.
+    # best[i]: for the first i parts in the number of runs so far, the maximum cost and the begin of the last run.
     best = [(total, 0) for total in sums]
     tables = []
     for run in range(2, stages + 1):
@@ -96,7 +96,7 @@ def _costs(layers: Sequence[Layer], costs: Sequence[float] | None) -> Sequence[f
 def _number(layers: Sequence[Layer], asked: int | str) -> int:
     names = [layer.name for layer in layers]
     if isinstance(asked, str):
-        # A part that was taken apart begins with the first of its layers.
+        # A nested part begins with its first layer.
         for number, name in enumerate(names):
             if name == asked or name.startswith(f"{asked}."):
                 return number

@@ -1,4 +1,4 @@
-"""Activations on their way to the stage after."""
+"""Sends of activations to the next stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.stages.execution.tensors import Tensors
 
 
 class Departures:
-    """Sends them to `peer`, of mini-batches with so many `places` for micro-batches."""
+    """Send activations to `peer`; mini-batches have `places` micro-batches."""
 
     def __init__(self, post: Post, tensors: Tensors, peer: int, places: int) -> None:
         self._post, self._tensors, self._peer = post, tensors, peer
@@ -36,7 +36,7 @@ class Departures:
         self._post.send_bytes(self._peer, Tag.HEADER, message)
         self._post.send_bytes(self._peer, Tag.DESCRIPTION, described)
         if foreseen is not None and expected != number and not room_bytes:
-            # The other end has posted memory for these already, and cannot take that back.
+            # The other end has already posted receives for these, which cannot be cancelled.
             for size_bytes in foreseen.sizes_bytes:
                 self._post.send_bytes(self._peer, Tag.FORESEEN, bytes(size_bytes))
         if not brings:

@@ -16,17 +16,17 @@ from paceline.stages.execution.terms import gathered, receive_text, send_text
 
 
 class Output(NamedTuple):
-    """What a model made of a micro-batch: its tensors, of the kind `kind`."""
+    """Output of a model for a micro-batch: its tensors, of the kind `kind`."""
 
     kind: str
     tensors: list[Any]
 
 
 def joined(outputs: Sequence[Output], rows: int, tensors: Tensors) -> Output:
-    """The output for a batch of `rows` rows, of those for its micro-batches.
+    """Return the output for a batch of `rows` rows from the outputs for its micro-batches.
 
-    Raises UsageError where these have different kinds, other numbers of rows than their micro-batches, or different
-    numbers in one place.
+    Raises UsageError if these have different kinds, other numbers of rows than their micro-batches, or different values
+    of a number.
     """
     if len({one.kind for one in outputs}) != 1:
         raise UsageError("The output differs in structure between micro-batches.", "Return one structure for all rows.")
@@ -52,7 +52,7 @@ def joined(outputs: Sequence[Output], rows: int, tensors: Tensors) -> Output:
 
 
 def of_last_stage(post: Post, tensors: Tensors, output: Output | None) -> Any:
-    """The output that the last stage gives, as the model made it, on all stages; on their devices."""
+    """Return the last stage's output on all stages, in the model's structure and on their devices."""
     last = post.mail.size - 1
     if output is not None:
         hosts = [tensors.host(one) for one in output.tensors]
@@ -70,7 +70,7 @@ def of_last_stage(post: Post, tensors: Tensors, output: Output | None) -> Any:
 
 
 def metrics_of_last_stages(post: Post, grid: Grid, own: dict[str, float]) -> dict[str, float]:
-    """Means over the replicas of the last stage; `post`: among all ranks of `grid`."""
+    """Return means over the replicas of the last stage; `post` connects all ranks of `grid`."""
     everyones = [json.loads(text) for text in gathered(post, json.dumps(own))]
     last = [everyones[grid.pipeline(replica)[-1]] for replica in range(grid.replicas)]
     return {name: sum(one[name] for one in last) / len(last) for name in last[0]}

@@ -1,7 +1,7 @@
-"""Does what a schedule says on one stage.
+"""Execution of a schedule on one stage.
 
-Sends and receives follow from the data: a FORWARD takes the activations of the stage before and hands on its own, a
-BACKWARD takes the gradients of the stage after and hands on those of its inputs. Sends are not waited for; receives are
+Sends and receives follow from the data: a FORWARD receives the activations of the previous stage and sends its own; a
+BACKWARD receives the gradients of the next stage and sends those of its inputs. Sends are not waited for; receives are
 posted before they are needed.
 """
 
@@ -28,42 +28,45 @@ from paceline.stages.schedule import Schedule
 
 
 class Passes(Protocol):
-    """Computes with the layers of a stage. `stashed`: backward passes are at the weights of their forward passes;
-    else at the newest, with `correction` at these, corrected.
+    """Computation with the layers of a stage.
+
+    `stashed`: backward passes use the weights of their forward passes; otherwise the newest weights, corrected by
+    `correction` if it is set.
     """
 
     stashed: bool
     correction: Any
 
     def lent(self) -> AbstractContextManager[None]:
-        """Around passes: what they use of the process is given back afterwards."""
+        """Return a context for passes, which restores the state of the process that they change."""
         ...
 
     @property
     def flight(self) -> type[Flight]:
-        """What it makes flights of."""
+        """Class of its flights."""
         ...
 
     def forward(self, flight: Any) -> tuple[list[Any], list[bool]]:
-        """What the stage hands on, and for which of it gradients will come; the last stage: its loss."""
+        """Return the stage's outputs, and for each whether a gradient will come; the last stage returns its loss."""
         ...
 
     def backward(self, flight: Any, gradients: list[Any] | None) -> list[Any]:
-        """Add to the gradients of the weights; return those of the differentiable inputs, laid out as these are.
+        """Add to the gradients of the weights; return those of the differentiable inputs, in the inputs' layout.
 
-        `gradients`: of the outputs that wanted them, or None for a loss.
+        `gradients`: of the outputs that need them, or None for a loss.
         """
         ...
 
     def evaluate(self, flight: Any) -> list[Any]:
-        """What the stage hands on, of a micro-batch that has no backward pass."""
+        """Return the stage's outputs for a micro-batch without a backward pass."""
         ...
 
 
 @dataclass
 class Given:
-    """What the user gave a stage for one mini-batch of `count` micro-batches: the first takes `batch`, the last one
-    `target`, without which it returns outputs.
+    """The user's arguments on a stage for one mini-batch of `count` micro-batches.
+
+    The first stage takes `batch`. The last stage takes `target`, and returns outputs without one.
     """
 
     count: int
@@ -72,11 +75,13 @@ class Given:
 
 
 class Executor:
-    """One stage at work. `parts`: what it computes and talks with.
+    """Executor of one stage; the arguments are its parts.
 
-    `held`: activations of micro-batches between their passes. `most_held`, `most_copies`: of these, and of weights, the
-    most at once so far. `gaps`: of the last update, the number of updates between each of its micro-batches' weights
-    and itself: of the forward and of the backward passes.
+    Attributes:
+        most_held: largest number so far of micro-batches with activations between their passes.
+        most_copies: largest number so far of copies of the weights.
+        gaps: for the micro-batches of the last update, the number of updates between the weights of their forward
+            passes and the update itself; and the same for their backward passes.
     """
 
     def __init__(
@@ -104,27 +109,27 @@ class Executor:
         self._gradients = GradientArrivals(post, tensors, self.stage + 1)
         self._places = range(microbatches)
         self._flights: dict[tuple[int, int], Flight] = {}
-        # The versions that passes of a mini-batch had, until its update.
+        # Versions of the weights in the passes of a mini-batch, until its update.
         self._versions: dict[int, tuple[list[int], list[int]]] = {}
-        # The last stage's: the sum of a mini-batch's losses so far, and whether it has all and nobody knows it.
+        # On the last stage: sum of a mini-batch's losses so far; True if it is complete and not sent yet.
         self._total: Any = None
         self._untold = False
         self._outputs: list[Output] = []
 
     @property
     def doing(self) -> str:
-        """The instruction at hand, for messages."""
+        """The current instruction, for messages."""
         return f"at {self._at}" if self._at else "before its first instruction"
 
     def begin(self, schedule: Schedule) -> None:
-        """What follows are instructions of `schedule` from its start; nothing is under way."""
+        """Start `schedule` from its beginning; nothing is in flight."""
         self._schedule = schedule
         self._passes.stashed = schedule.backward_weights == "forwards"
         self._base = self._weights.count
         self._weights.previous = None
 
     def run(self, instructions: Iterable[Instruction], given: Given | None) -> None:
-        """Do them in turn. `given`: where FORWARDs are among them, all of one mini-batch."""
+        """Execute the instructions in turn. `given`: arguments for their FORWARDs, all of one mini-batch."""
         self._weights.refresh()
         if given is not None:
             self._expect(given)
@@ -144,12 +149,12 @@ class Executor:
             self._tell()
 
     def evaluate(self, given: Given) -> None:
-        """Forward passes alone, at the newest weights; nothing is under way. They end with a loss."""
+        """Do only forward passes, at the newest weights, and sum up the loss; nothing is in flight."""
         self._losses.expect()
         self._pass_forward(given, "an evaluation")
 
     def predict(self, given: Given) -> list[Output]:
-        """As `evaluate`, without targets: the last stage's outputs, by micro-batch; none on the others."""
+        """Do only forward passes without targets; return the last stage's outputs by micro-batch, none on others."""
         self._pass_forward(given, "a prediction")
         found, self._outputs = self._outputs, []
         return found
@@ -167,18 +172,18 @@ class Executor:
             self._tell()
 
     def _expect(self, given: Given) -> None:
-        """The messages of a mini-batch's forward passes will come."""
+        """Expect the messages of a mini-batch's forward passes."""
         if not self._first:
             self._arrivals.expect(range(given.count))
 
     def _make_room(self) -> None:
-        """What others wait for is on its way: give memory back, and post it for what comes next."""
+        """Release memory of sent messages, and post memory for the next ones, after sending what others wait for."""
         self._post.sweep()
         self._arrivals.replenish()
         self._gradients.replenish()
 
     def _forward(self, one: Instruction, microbatch: int, given: Given) -> None:
-        """`microbatch`: which one of those given; an update may take more of them than a step."""
+        """Do a FORWARD. `microbatch`: its index in `given`, because an update may take more of them than a step."""
         updates = self._weights.count - self._base
         version = self._base + self._schedule.forward_version(one.minibatch, updates)
         flight = self._flight(microbatch, given, version)
@@ -191,7 +196,7 @@ class Executor:
             self._gradients.expect(form)
 
     def _flight(self, microbatch: int, given: Given, version: int) -> Flight:
-        """A micro-batch that has come, or waits for it."""
+        """Return a micro-batch, after waiting for it on all stages but the first."""
         weights, (target, share) = self._weights.of_count(version), self._target(microbatch, given)
         if self._first:
             assert given.batch is not None
@@ -207,7 +212,7 @@ class Executor:
     def _hand_on(
         self, microbatch: int, given: Given, flight: Flight, outputs: list[Any], wanted: list[bool]
     ) -> Signature | None:
-        """Send what a stage made to the next, and return its signature; the last adds up losses, or keeps outputs."""
+        """Send a stage's outputs to the next, and return their signature; the last sums losses or keeps outputs."""
         if self._last and given.target is None:
             self._outputs.append(Output(flight.output_kind, outputs))
             return None
@@ -223,13 +228,13 @@ class Executor:
         return form
 
     def _tell(self) -> None:
-        """The loss of a mini-batch, once what others wait for is on its way: they ask for it later."""
+        """Send the loss of a complete mini-batch, after more urgent messages."""
         if self._untold:
             self._untold = False
             self._losses.tell(self._tensors.number(self._total))
 
     def _target(self, microbatch: int, given: Given) -> tuple[Any, float]:
-        """The last stage's, on its device, and what the loss of this micro-batch counts."""
+        """Return the last stage's target, on its device, and the weight of this micro-batch's loss."""
         if not self._last or given.target is None:
             return None, 1.0
         kind, tensors = given.target[microbatch]

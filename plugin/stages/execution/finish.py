@@ -1,4 +1,4 @@
-"""What becomes of the output of a stage's layers."""
+"""Conversion of the output of a stage's layers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ Loss = Callable[[Any, Any], Any]
 
 
 class Finish:
-    """Makes of it the tensors that travel on, and their kind; on the last stage the loss, times its share, if there is
-    a target.
-    """
+    """Turn the output into tensors to send and their kind, or on the last stage, given a target, into the loss."""
 
     def __init__(self, tensors: Tensors, stage: int, last: bool, loss: Loss) -> None:
         self._tensors, self._whose = tensors, f"What stage {stage} returned"
         self._last, self._loss = last, loss
 
     def __call__(self, flight: Flight, output: Any) -> tuple[str, list[Any]]:
-        """Raises UsageError for what cannot travel, and for a loss that is not one number."""
+        """Convert `output`; the loss is multiplied by its share.
+
+        Raises UsageError for outputs that cannot be sent, and for a loss that is not one number.
+        """
         if not self._last or flight.target is None:
             return self._tensors.members(output, self._whose)
         found = self._loss(output, flight.target)

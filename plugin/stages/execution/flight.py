@@ -9,11 +9,17 @@ from typing import Any
 
 @dataclass
 class Flight:
-    """What passes are given. `count`: after how many updates the forward pass is, and `version`, the weights of then.
+    """State of a micro-batch for its passes.
 
-    `inputs`: tensors of the kind `kind`, and which of them are `differentiable`. On the last stage `target` is the
-    micro-batch's, or None where outputs are asked for, and `share` what its loss counts in the mini-batch's.
-    `output_kind`: of what the stage made.
+    Attributes:
+        count: number of updates before the forward pass.
+        version: the weights after that number of updates.
+        kind: structure of the inputs.
+        inputs: input tensors.
+        differentiable: for each input, True if it needs a gradient.
+        target: the micro-batch's target on the last stage; None if outputs are requested.
+        share: weight of its loss in the mini-batch's loss.
+        output_kind: structure of the outputs.
     """
 
     count: int

@@ -1,4 +1,4 @@
-"""Pipelines side by side: every stage has replicas, one in each of them."""
+"""Grid of pipelines: every stage has replicas, one in each pipeline."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from paceline.stages.execution.posting import Mail
 class Grid:
     """`ranks` ranks as `replicas` pipelines of `stages` stages: rank = stage * replicas + replica.
 
-    So the replicas of a stage, which exchange as much as its weights are large, are neighbours and share a host where
-    they can. Raises UsageError for a number of replicas that does not divide the ranks.
+    The replicas of a stage exchange all its gradients. They therefore have neighbouring ranks, and share a host if
+    possible. Raises UsageError for a number of replicas that does not divide the ranks.
     """
 
     def __init__(self, ranks: int, replicas: int) -> None:
@@ -26,45 +26,45 @@ class Grid:
         self.stages, self.replicas = ranks // replicas, replicas
 
     def place(self, rank: int) -> tuple[int, int]:
-        """Stage and replica of a rank."""
+        """Return stage and replica of a rank."""
         return divmod(rank, self.replicas)
 
     def pipeline(self, replica: int) -> list[int]:
-        """The ranks of one pipeline, by stage."""
+        """Return the ranks of one pipeline, by stage."""
         return [stage * self.replicas + replica for stage in range(self.stages)]
 
     def replicas_of(self, stage: int) -> list[int]:
-        """The ranks that have this stage."""
+        """Return the ranks that have this stage."""
         return [stage * self.replicas + replica for replica in range(self.replicas)]
 
 
 class PipelineMail:
-    """The mail of one of several pipelines: `rank` and peers are its stages, `ranks` those of `mail` by stage."""
+    """Messages within one of several pipelines: `rank` and peers are its stages, `ranks` those of `mail` by stage."""
 
     def __init__(self, mail: Mail, ranks: Sequence[int]) -> None:
         self._mail, self._ranks = mail, ranks
         self.rank, self.size = ranks.index(mail.rank), len(ranks)
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
-        """See Mail.send."""
+        """Begin to send memory to a stage."""
         return self._mail.send(self._ranks[peer], tag, data, size_bytes)
 
     def receive(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
-        """See Mail.receive."""
+        """Begin to receive from a stage."""
         return self._mail.receive(self._ranks[peer], tag, data, size_bytes)
 
     def done(self, operation: int) -> bool:
-        """See Mail.done."""
+        """Return True if the operation has ended."""
         return self._mail.done(operation)
 
     def wait(self, operation: int, limit_s: float | None = None) -> None:
-        """See Mail.wait."""
+        """Wait until the operation has ended."""
         self._mail.wait(operation, limit_s)
 
     def alarm(self, text: str) -> None:
-        """See Mail.alarm: ends all pipelines."""
+        """End all pipelines with StageFailed."""
         self._mail.alarm(text)
 
     def close(self, limit_s: float | None = None) -> None:
-        """See Mail.close."""
+        """Wait for all that is in flight, and close."""
         self._mail.close(limit_s)

@@ -1,4 +1,4 @@
-"""What is raised on one stage ends all of them."""
+"""Guard that ends all stages when one of them raises."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from paceline.stages.execution.posting import Mail
 
 
 class Guard:
-    """Of one pipeline on one stage, which errors call `who`. `ended`: why it has ended; "" while it has not. `doing`:
-    where errors come from.
+    """Guard of one pipeline on one stage, whose name in errors is `who`.
+
+    `ended`: why the pipeline has ended; "" while it has not. `doing`: describes the current work for errors.
     """
 
     def __init__(self, mail: Mail) -> None:
@@ -26,9 +27,9 @@ class Guard:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Whatever is raised within ends this pipeline, on all ranks, but for what was `refusing`.
+        """Return a context in which any error ends this pipeline on all ranks, except errors within `refusing`.
 
-        One within another is the same as one.
+        Contexts may be nested.
         """
         if self.ended:
             raise UsageError(
@@ -43,14 +44,14 @@ class Guard:
             self.ended = f"{type(error).__name__}: {error}".splitlines()[0]
             if not isinstance(error, MailError):
                 where = f"{self.who.capitalize()} failed, {self.doing()}."
-                # The mail may be at its end already; this error is the one to be told.
+                # The mail may have failed already; then only this error is raised.
                 with contextlib.suppress(MailError):
                     self._mail.alarm(f"{where}\n{traceback.format_exc()}")
             raise
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
-        """Around what raises on all ranks if it does on one, before anything has changed: the pipeline goes on."""
+        """Return a context whose errors are raised on all ranks before anything has changed: the pipeline continues."""
         try:
             yield
         except MailError:

@@ -1,8 +1,7 @@
-"""What goes before activations: a header that says which of the signatures so far they have.
+"""Header of activations, which gives the number of their signature.
 
-Both ends foresee the signature of a micro-batch. Small tensors of a foreseen one travel with the header, in its
-message: to hand a message over takes longer than to copy them. Where another signature comes, that room is sent for
-nothing.
+Both ends predict the signature of a micro-batch. Small tensors of the predicted signature are sent in the header's
+message, because a copy takes less time than another message. If another signature is sent, that room is unused.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from paceline.stages.execution.activations import Signature
 from paceline.stages.execution.tensors import Memory, Tensors
 
-# Tensors of a signature with no more bytes than these, all together, are small.
+# Limit for all tensors of a signature together to be sent with the header.
 _SMALL_BYTES = 1 << 16
 # The number of a signature, and the size of its description in bytes; 0 if it was described before.
 _NUMBERS = struct.Struct("<qq")
@@ -24,8 +23,9 @@ _NUMBERS = struct.Struct("<qq")
 
 @dataclass(frozen=True)
 class Known:
-    """A signature that both ends know by number. `sizes_bytes`: of its tensors; `room_bytes`: what travels of it with
-    the header, all or nothing.
+    """A signature that both ends know by number.
+
+    `sizes_bytes`: sizes of its tensors. `room_bytes`: bytes sent with the header: all tensors, or 0.
     """
 
     signature: Signature
@@ -34,19 +34,19 @@ class Known:
 
     @staticmethod
     def of(signature: Signature, tensors: Tensors) -> Known:
-        """For tensors of this framework, which both ends have."""
+        """Return the entry of a signature, for tensors of this framework, which both ends use."""
         sizes = tuple(tensors.memory(tensors.empty(form)).size_bytes for form in signature.forms)
         total = sum(sizes)
         return Known(signature, sizes, total if total <= _SMALL_BYTES else 0)
 
 
 def room_of(foreseen: Known | None) -> int:
-    """Bytes of the header's message behind the header."""
+    """Return the bytes after the header in its message."""
     return 0 if foreseen is None else foreseen.room_bytes
 
 
 def packed(number: int, described_bytes: int, room_bytes: int, memories: Sequence[Memory]) -> bytearray:
-    """A header's message, with what is in `memories`; these fill its room, or there are none."""
+    """Return a header's message with the contents of `memories`, which fill its room, or are none."""
     message = bytearray(_NUMBERS.size + room_bytes)
     _NUMBERS.pack_into(message, 0, number, described_bytes)
     place = _NUMBERS.size
@@ -58,18 +58,18 @@ def packed(number: int, described_bytes: int, room_bytes: int, memories: Sequenc
 
 
 def empty(room_bytes: int) -> bytearray:
-    """For such a message to arrive in."""
+    """Return memory to receive such a message."""
     return bytearray(_NUMBERS.size + room_bytes)
 
 
 def numbers(message: bytearray) -> tuple[int, int]:
-    """The number of a signature, and the size of its description in bytes."""
+    """Return the number of a signature, and the size of its description in bytes."""
     number, described_bytes = _NUMBERS.unpack_from(message)
     return number, described_bytes
 
 
 def unpack(message: bytearray, known: Known, tensors: Tensors, hosts: Sequence[Any]) -> None:
-    """Fill host tensors with what its room has."""
+    """Copy the message's room into host tensors."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(message)) + _NUMBERS.size
     for host, size_bytes in zip(hosts, known.sizes_bytes, strict=True):
         if size_bytes:
@@ -78,8 +78,10 @@ def unpack(message: bytearray, known: Known, tensors: Tensors, hosts: Sequence[A
 
 
 class Forecast:
-    """Which signature both ends expect of a micro-batch, by its place in the mini-batch: that of the two before it, if
-    these were the same. Both ends learn the same, so that neither has to tell the other.
+    """Signature that both ends predict for a micro-batch, by its place in the mini-batch.
+
+    It is the signature of the two before it, if these were equal. Both ends learn from the same messages, so they
+    always predict the same.
     """
 
     def __init__(self, places: int) -> None:
@@ -87,10 +89,10 @@ class Forecast:
         self._twice = [False] * places
 
     def of(self, place: int) -> int | None:
-        """A signature's number, or None for no expectation."""
+        """Return a signature's number, or None without a prediction."""
         return self._last[place] if self._twice[place] else None
 
     def learn(self, place: int, number: int) -> None:
-        """What it was."""
+        """Record the actual signature."""
         self._twice[place] = self._last[place] == number
         self._last[place] = number

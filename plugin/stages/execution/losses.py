@@ -1,6 +1,6 @@
-"""Losses of mini-batches: the last stage tells all others, which ask for them some steps later.
+"""Losses of mini-batches: the last stage sends them to all others, which need them some steps later.
 
-With replicas the last stages of all pipelines tell all ranks, which combine the losses in the order of replicas.
+With replicas, the last stages of all pipelines send to all ranks, which combine the losses in the order of replicas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NUMBERS = struct.Struct("<dd")  # a loss and the weight of its pipeline
 
 @dataclass
 class _Loss:
-    """Of one mini-batch: a number for each pipeline that is heard, and what has not come."""
+    """Loss of one mini-batch: a number for each pipeline, and the pending receives."""
 
     numbers: list[bytearray]
     receives: list[int]
@@ -26,9 +26,9 @@ class _Loss:
 class Losses:
     """Losses since the start or the last drain, in float64, by the number of the mini-batch; means by `weight`.
 
-    `post`: among all ranks of `grid`. `mean`: of the pipelines' losses, else their sum. `together`: of all pipelines,
-    else of this rank's own, so that it does not wait for the others. Public attributes: weight, of this pipeline's
-    mini-batches from here on.
+    `post`: connects all ranks of `grid`. `mean`: combine the pipelines' losses by their mean, else by their sum.
+    `together`: losses of all pipelines, else only of this rank's own, so that it does not wait for the others. Public
+    attribute: `weight` of this pipeline's mini-batches from here on.
     """
 
     def __init__(self, post: Post, grid: Grid, mean: bool, together: bool) -> None:
@@ -41,7 +41,7 @@ class Losses:
         self.begin()
 
     def begin(self, together: bool = False) -> None:
-        """Mini-batches count from 0 again; all losses were asked for. `together`: of all pipelines in any case."""
+        """Count mini-batches from 0 again, after all losses were returned; `together`: losses of all pipelines."""
         grid, (_, replica) = self._grid, self._grid.place(self._rank)
         heard = range(grid.replicas) if together or self._always else [replica]
         self._tellers = [grid.pipeline(one)[-1] for one in heard]
@@ -49,7 +49,7 @@ class Losses:
         self._known = 0
 
     def expect(self) -> None:
-        """There will be one more."""
+        """Expect one more loss."""
         numbers = [bytearray(_NUMBERS.size) for _ in self._tellers]
         pairs = zip(self._tellers, numbers, strict=True)
         told = [self._post.receive_bytes(rank, Tag.LOSS, memory) for rank, memory in pairs if rank != self._rank]
@@ -59,7 +59,7 @@ class Losses:
             self._untold.append(loss)
 
     def tell(self, loss: float) -> None:
-        """On the last stage: the loss of the next mini-batch."""
+        """Send the loss of the next mini-batch, on the last stage."""
         self._post.sweep()
         told = _NUMBERS.pack(loss, self.weight)
         self._untold.popleft().numbers[self._tellers.index(self._rank)][:] = told
@@ -67,13 +67,13 @@ class Losses:
             self._post.send_bytes(rank, Tag.LOSS, told)
 
     def of(self, minibatch: int) -> float:
-        """That of a mini-batch, which is not before the last one asked for. Waits for it."""
+        """Return the loss of a mini-batch, not earlier than the last one returned. Waits for it."""
         while self._known <= minibatch:
             loss = self._coming.popleft()
             self._post.wait(loss.receives)
             found = [_NUMBERS.unpack(one) for one in loss.numbers]
             if self._mean:
-                # A loss of no data may be anything.
+                # Without data a loss is undefined.
                 total, weight = sum(w * one for one, w in found if w), sum(w for _, w in found)
                 self._newest = total / weight if weight else 0.0
             else:

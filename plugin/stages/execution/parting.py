@@ -1,4 +1,4 @@
-"""How the ranks of a pipeline end together: none goes before all have what was sent to them.
+"""Common end of a pipeline's ranks: no rank leaves before all have received their messages.
 
 The first rank to call hvd.shutdown() ends Horovod on all ranks, and their messages with it.
 """
@@ -12,14 +12,14 @@ from paceline.stages.execution.posting import Post, Tag
 
 
 def part(post: Post) -> None:
-    """Wait until all that was sent has gone, on all ranks; each may call hvd.shutdown() then.
+    """Wait until all messages were sent, on all ranks; each may call hvd.shutdown() then.
 
     Raises StageLost, which names it, if a rank does not come here within the mail's limit.
     """
     post.finish()
     _all_come(post)
-    # Who leaves now may end Horovod while word that all have come is on its way to others. So they meet again: who is
-    # here knows that all have finished, and that nothing is lost if Horovod ends.
+    # A rank that left now could end Horovod while rank 0's reply is in flight to others. So the ranks meet again: here
+    # all have finished, and nothing is lost if Horovod ends.
     with contextlib.suppress(HorovodEnded):
         _all_come(post)
 

@@ -1,4 +1,4 @@
-"""What a stage computes and talks with, put together."""
+"""Assembly of a stage from its parts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from paceline.stages.execution.versions import VersionedWeights
 
 @dataclass(frozen=True)
 class Parts:
-    """`optimizer`: None for a stage without parameters; `clipping`, `correction`, `nesterov`: None where not asked for,
-    or where there is nothing to correct.
+    """Parts of a stage.
+
+    `optimizer` is None for a stage without parameters; `clipping`, `correction` and `nesterov` are None if not
+    requested, or if there is nothing to correct.
     """
 
     optimizer: Any
@@ -49,10 +51,10 @@ def put_together(
     losses: Losses | None = None,
     ties: Ties | None = None,
 ) -> Parts:
-    """The parts of a stage, from those that know its framework.
+    """Return the parts of a stage, from those that depend on its framework.
 
-    `post`: among the stages of this pipeline. `counts`: parameters of each stage. `step`, `ties`: see Updates.
-    `losses`: None where stages have no replicas.
+    `post`: connects the stages of this pipeline. `counts`: parameters of each stage. `step`, `ties`: see Updates.
+    `losses`: None if stages have no replicas.
     """
     clipping = None
     if settings.max_norm is not None:

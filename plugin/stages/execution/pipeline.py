@@ -1,4 +1,4 @@
-"""What hvd.Pipeline of all frameworks has in common."""
+"""Base of hvd.Pipeline in all frameworks."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from paceline.steps import Steps
 
 
 class _Made(Counter[int]):
-    """How many pipelines there were, by process set: their messages are kept apart."""
+    """Number of pipelines so far, by process set, which separates their messages."""
 
 
 class StagedTraining(ABC):
-    """Steps of a schedule on one stage. A subclass builds its stage between `_meet` and `_equip`.
+    """Training steps of a schedule on one stage. A subclass builds its stage between `_meet` and `_equip`.
 
     `library`: "torch" or "tensorflow", whose Horovod connects the ranks of `process_set` if there is no `mail`.
     """
 
     _settings: Settings
-    # The names of the first layers of all stages.
+    # Names of the first layers of all stages.
     _cut: list[str]
 
     def __new__(cls, *_: Any, **given: Any) -> StagedTraining:
-        """Raise UsageError for a keyword argument of Paceline 0.1 that has another name now."""
+        """Raise UsageError for a keyword argument of Paceline 0.1 that has been renamed."""
         renamed.refuse_keywords(cls.__name__, given)
         return super().__new__(cls)
 
@@ -57,7 +57,7 @@ class StagedTraining(ABC):
         self._own_connections = None if mail is not None else (loaded(library), set_id)
 
     def _take_place(self, replicas: int) -> None:
-        """Of the ranks `replicas` pipelines are made. Raises UsageError where that cannot be."""
+        """Divide the ranks into `replicas` pipelines. Raises UsageError if that is impossible."""
         self._grid = Grid(self._mail.size, replicas)
         self.stage, self.replica = self._grid.place(self._mail.rank)
         self.stages, self.replicas = self._grid.stages, replicas
@@ -65,7 +65,7 @@ class StagedTraining(ABC):
             self._guard.who = f"stage {self.stage} of replica {self.replica}"
 
     def _meet(self, asked: Callable[[], dict[str, Any]]) -> None:
-        """Wait for all ranks to ask for the same as `asked` returns, or for what it raises on one of them."""
+        """Wait for all ranks to return the same from `asked`; raise on all ranks if it raises on one."""
         before = 0
         if self._own_connections is not None:
             library, set_id = self._own_connections
@@ -73,7 +73,7 @@ class StagedTraining(ABC):
         meet(Post(self._mail), _tried(lambda: {**asked(), "pipelines before": before}))
         if self._own_connections is not None:
             world(library).of(_Made)[set_id] = before + 1
-        # The tags of one pipeline end where those of the next begin.
+        # Each pipeline has its own range of tags.
         first_tag = before * len(posting.Tag)
         self._everyone = Post(self._mail, first_tag)
         self._post = self._everyone
@@ -81,8 +81,9 @@ class StagedTraining(ABC):
             self._post = Post(PipelineMail(self._mail, self._grid.pipeline(self.replica)), first_tag)
 
     def _agree(self, asked: Callable[[], tuple[dict[str, Any], Any]], doing: str = "build its stage") -> list[Any]:
-        """As `_meet`, once more: `asked` returns what must be the same, and what is this rank's own; that of all.
-        `doing`: of `meet`.
+        """Wait for all ranks, as `_meet`; return the own values of all ranks.
+
+        `asked` returns the values that must be equal, and this rank's own value. `doing`: see `meet`.
         """
         own = None
         terms: dict[str, Any] | Exception
@@ -94,11 +95,11 @@ class StagedTraining(ABC):
             return meet(self._everyone, terms, own, doing)
 
     def _losses_of(self, together: bool) -> Losses:
-        """`together`: steps return losses of all replicas, not of this one alone."""
+        """Return the losses; `together`: steps return the losses of all replicas, not only of this one."""
         return Losses(self._everyone, self._grid, self._settings.loss_reduction == "mean", together)
 
     def _equip(self, tensors: Tensors, parts: Parts) -> None:
-        """The stage is built."""
+        """Complete the construction with the parts of the stage."""
         self._tensors = tensors
         self.optimizer, self._clipping, self._correction = parts.optimizer, parts.clipping, parts.correction
         self._nesterov, self._passes, self._updates = parts.nesterov, parts.passes, parts.updates
@@ -113,34 +114,38 @@ class StagedTraining(ABC):
 
     @property
     def cut(self) -> list[str]:
-        """The names of the first layers of all stages."""
+        """Names of the first layers of all stages."""
         return list(self._cut)
 
     @property
     def microbatches(self) -> int:
-        """n_microbatches."""
+        """The argument n_microbatches."""
         return self._settings.n_microbatches
 
     @property
     def schedule(self) -> str:
-        """The schedule of the next step: during the warm-up a synchronous one."""
+        """Name of the next step's schedule; during warm-up, a synchronous one."""
         return self._next_schedule().name
 
     @property
     def most_activations(self) -> int:
-        """Micro-batches at once, at most so far, whose activations this stage kept."""
+        """Largest number so far of micro-batches whose activations this stage kept at once."""
         return self._executor.most_held
 
     @property
     def most_weight_copies(self) -> int:
-        """Sets of this stage's weights in memory at once, at most so far; T2's running mean is none of them."""
+        """Largest number so far of sets of this stage's weights in memory at once, without T2's running mean."""
         return self._executor.most_copies
 
     def measured_delays(self) -> tuple[float, float]:
-        """tau_forward and tau_backward of this stage's last update: updates between the weights of a forward or
-        backward pass and the update that applies its gradient, means over the micro-batches that it took. What
-        paceline.stages.delays derives from the schedule, once the pipeline is full. Raises UsageError before the first
-        update.
+        """Return tau_forward and tau_backward of this stage's last update.
+
+        They are the updates between the weights of a forward (backward) pass and the update that applies its gradient,
+        means over the micro-batches of the update. Once the pipeline is full, paceline.stages.delays derives the same
+        from the schedule.
+
+        Raises:
+            UsageError: before the first update.
         """
         forwards, backwards = self._executor.gaps
         if not forwards:
@@ -148,17 +153,21 @@ class StagedTraining(ABC):
         return sum(forwards) / len(forwards), sum(backwards) / len(backwards)
 
     def step(self, batch: Any = None, target: Any = None) -> Any:
-        """Train with one mini-batch; on all ranks, as often.
+        """Train with one mini-batch; all ranks must call it.
 
-        - `batch`: what the first layer takes; the first stage needs it, the others ignore it.
-        - `target`: what the loss takes; the last stage needs it.
+        Args:
+            batch: input of the first layer; the first stage needs it, the others ignore it.
+            target: argument of the loss; the last stage needs it, the others ignore it.
 
-        Returns a loss in float64, the same on all ranks: of this mini-batch under synchronous schedules, else of one
-        some steps before (the first, in the first steps), so that nobody waits for it. With replicas it is the mean of
-        theirs (the sum for loss_reduction="sum"), or under exchanges that let replicas run ahead that of this one.
+        Returns:
+            A loss in float64, equal on all ranks: of this mini-batch under synchronous schedules, else of an earlier
+            one (of the first one, in the first steps), so that no rank waits for it. With replicas it is the mean over
+            them (the sum for loss_reduction="sum"); under exchanges that let replicas run ahead, it is this replica's
+            loss.
 
-        Raises UsageError for a batch or target that cannot be cut. The first step after the start, drain() or
-        evaluate() raises it on all ranks before anything has changed; a later one ends the pipeline.
+        Raises:
+            UsageError: for a batch or target that cannot be cut. In the first step after the start, drain() or
+                evaluate(), all ranks raise it before anything has changed; in a later step it ends the pipeline.
         """
         with self._guard():
             schedule = self._next_schedule()
@@ -174,9 +183,12 @@ class StagedTraining(ABC):
             return self._loss(self._losses.of(max(0, step - schedule.loss_lag_of(self.microbatches))))
 
     def drain(self) -> list[Any]:
-        """Finish all backward passes and updates under way; on all ranks, after the same step.
+        """Finish all backward passes and updates in flight. All ranks must call it after the same step.
 
-        Returns the losses that step() has not returned yet. The next step begins anew: there is a bubble.
+        The next step starts with an empty pipeline, which costs a bubble.
+
+        Returns:
+            The losses that step() has not returned yet.
         """
         with self._guard():
             schedule, steps = self._schedule, self._steps
@@ -192,11 +204,21 @@ class StagedTraining(ABC):
             return losses
 
     def evaluate(self, batch: Any = None, target: Any = None) -> Any:
-        """The loss of a batch at the newest weights, with layers in eval mode and without training; on all ranks.
+        """Return the loss of a batch at the newest weights, with layers in eval mode and without training.
 
-        Arguments and result as of step(), for any number of rows, with replicas always of all of them. Raises
-        UsageError, on all ranks and without ending the pipeline, for a batch that cannot be cut, and while
-        micro-batches are under way: call drain() before.
+        All ranks must call it. The batch may have any number of rows; with replicas, the loss is always that of all
+        replicas.
+
+        Args:
+            batch: as of step().
+            target: as of step().
+
+        Returns:
+            The loss, as step() returns it.
+
+        Raises:
+            UsageError: on all ranks and without ending the pipeline, for a batch that cannot be cut, and while
+                micro-batches are in flight: call drain() before.
         """
         self._refuse_under_way("evaluated")
         with self._guard():
@@ -209,10 +231,15 @@ class StagedTraining(ABC):
             return loss
 
     def predict(self, batch: Any = None) -> Any:
-        """The model's output for a batch, as evaluate() computes it: on all ranks, each with all rows of its pipeline.
+        """Return the model's output for a batch on all ranks; each has all rows of its pipeline.
 
-        `batch`: as of step(), of any number of rows. Every tensor of the output must have one row per row of the batch.
-        Raises UsageError as evaluate() does, and for other outputs.
+        It is computed as in evaluate(). Every tensor of the output must have one row per row of the batch.
+
+        Args:
+            batch: as of step(), with any number of rows.
+
+        Raises:
+            UsageError: as evaluate(), and for other outputs.
         """
         self._refuse_under_way("evaluated")
         with self._guard():
@@ -230,9 +257,10 @@ class StagedTraining(ABC):
             return of_last_stage(self._post, self._tensors, found)
 
     def close(self) -> None:
-        """The end, on all ranks, before hvd.shutdown(): wait for all others to come here, too.
+        """End the pipeline on all ranks, before hvd.shutdown(), after waiting for all ranks to call it.
 
-        Raises StageLost, which names it, if one has not done so within HOROVOD_GLOO_TIMEOUT_SECONDS.
+        Raises:
+            StageLost: if a rank, which it names, has not called it within HOROVOD_GLOO_TIMEOUT_SECONDS.
         """
         if not self._guard.ended:
             self._refuse_under_way("closed")
@@ -243,18 +271,18 @@ class StagedTraining(ABC):
             self._guard.ended = "It was closed."
 
     def _settle(self) -> None:  # noqa: B027
-        """Apply what exchanges between replicas keep; nothing is under way in this pipeline."""
+        """Apply updates kept by exchanges between replicas; nothing is in flight in this pipeline."""
 
     @abstractmethod
     def _loss(self, value: float) -> Any:
-        """As step() returns it."""
+        """Return the loss in the type that step() returns."""
 
     @abstractmethod
     def _evaluating(self) -> AbstractContextManager[None]:
-        """Around passes without training: layers behave so."""
+        """Return a context for passes without training, which sets the layers' mode."""
 
     def _begin(self) -> None:
-        """Nothing is under way; the next step is the first one of its schedule."""
+        """Start the next schedule; nothing is in flight."""
         self._schedule = self._next_schedule()
         self._steps = 0
         self._executor.begin(self._schedule)
@@ -267,24 +295,26 @@ class StagedTraining(ABC):
 
     @property
     def _forwards(self) -> int:
-        """Forward passes since the start or the last drain."""
+        """Number of forward passes since the start or the last drain."""
         return self._steps * self.microbatches
 
     def _next_schedule(self) -> Schedule:
         return self._warm_up if self._age < self._settings.warmup_steps else self._asked
 
     def _given(self, batch: Any, target: Any) -> Given:
-        """What this stage was given for a step. Raises UsageError for what cannot be cut."""
+        """Return this stage's arguments of a step. Raises UsageError for data that cannot be cut."""
         return _cut([self._taken(*one, self.microbatches) for one in self._whose(batch, target)], self.microbatches)
 
     def _agreed(self, batch: Any, target: Any) -> Given:
-        """The same where nothing is under way: what one rank refuses, all do."""
+        """Return this stage's arguments if nothing is in flight; if one rank refuses its data, all raise."""
         found, _, _ = self._meet_rows(self._whose(batch, target), self.microbatches)
         return _cut(found, self.microbatches)
 
     def _given_any_rows(self, batch: Any, target: Any, outputs: bool) -> tuple[Given, int]:
-        """What this stage was given without training, in as many micro-batches as all ranks can cut; and rows of the
-        batch. `outputs`: in place of a loss, which needs a target.
+        """Return this stage's arguments without training, and the rows of the batch.
+
+        They have as many micro-batches as all ranks can cut. `outputs`: return outputs instead of a loss, which needs a
+        target.
         """
         of_batch, of_target = self._whose(batch, target)
         found, rows, rows_of_target = self._meet_rows([of_batch] if outputs else [of_batch, of_target], 0)
@@ -297,10 +327,10 @@ class StagedTraining(ABC):
     def _meet_rows(
         self, given: list[tuple[Any, str, int]], least: int
     ) -> tuple[list[Microbatches | None], int, int | None]:
-        """Return this stage's batch and target, and how many rows those of its pipeline have.
+        """Return this stage's batch and target, and the numbers of rows of its pipeline's batch and target.
 
-        Raises UsageError on all ranks for what one of them cannot cut, and for targets that have not one row, or
-        several, for each row of the batch.
+        Raises UsageError on all ranks for data that one of them cannot cut, and for targets whose rows are not a
+        multiple of the batch's.
         """
         found: list[Microbatches | None] = []
 
@@ -323,7 +353,7 @@ class StagedTraining(ABC):
         return found, of_batch, of_target[0] if of_target else None
 
     def _taken(self, value: Any, whose: str, stage: int, least: int) -> Microbatches | None:
-        """A batch or target of at least so many rows, on the `stage` that needs it."""
+        """Return a batch or target of at least `least` rows, on the `stage` that needs it."""
         if stage != self.stage:
             return None
         return Microbatches(value, least, f"The {whose} of stage {stage}", self._tensors)

@@ -1,4 +1,4 @@
-"""Messages between two stages: what is sent stays alive until it has gone.
+"""Messages between two stages; memory stays alive until it was sent.
 
 Messages of one tag between two ranks arrive in the order in which they were sent; both ends post them in that order.
 """
@@ -12,17 +12,17 @@ from typing import Any, Protocol
 
 from paceline.stages.execution.tensors import Memory
 
-# What has gone is given back when so many messages, or so many bytes, are held: to ask for it takes time, too.
+# Number of messages or bytes held before the memory of sent messages is released, because each check takes time.
 _HELD_MESSAGES, _HELD_BYTES = 16, 1 << 20
 
 
 class Tag(enum.IntEnum):
-    """What a message is; each is a stream of its own between two ranks."""
+    """Kind of a message; each is a separate stream between two ranks."""
 
-    HEADER = 0  # with small tensors of the signature that both ends expected
+    HEADER = 0  # with small tensors of the predicted signature
     DESCRIPTION = 1
-    FORESEEN = 2  # large ones of it
-    OTHER = 3  # of another
+    FORESEEN = 2  # large tensors of the predicted signature
+    OTHER = 3  # tensors of another signature
     GRADIENT = 4
     LOSS = 5
     NORM = 6
@@ -39,7 +39,7 @@ class Mail(Protocol):
     size: int
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
-        """Begin to send memory, or so many bytes at an address; the operation."""
+        """Begin to send memory, or `size_bytes` at an address; return the operation."""
         ...
 
     def receive(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
@@ -47,11 +47,11 @@ class Mail(Protocol):
         ...
 
     def done(self, operation: int) -> bool:
-        """Whether it has ended; who heard that asks no more."""
+        """Return True if the operation has ended; do not ask again after that."""
         ...
 
     def wait(self, operation: int, limit_s: float | None = None) -> None:
-        """Wait until it has ended."""
+        """Wait until the operation has ended."""
         ...
 
     def alarm(self, text: str) -> None:
@@ -59,12 +59,12 @@ class Mail(Protocol):
         ...
 
     def close(self, limit_s: float | None = None) -> None:
-        """Wait for all that is in flight, and end."""
+        """Wait for all that is in flight, and close."""
         ...
 
 
 class Post:
-    """Sends and receives memory and bytes between stages, by a mail; `first_tag` keeps pipelines apart."""
+    """Sends and receives of memory and bytes between stages over a mail; `first_tag` separates pipelines."""
 
     def __init__(self, mail: Mail, first_tag: int = 0) -> None:
         self.mail = mail
@@ -73,18 +73,18 @@ class Post:
         self._sent_bytes = 0
 
     def send(self, peer: int, tag: Tag, memory: Memory) -> None:
-        """Begin to send memory, if it has any bytes; nobody may change it until it has gone."""
+        """Begin to send memory, unless it is empty; it must not change until it was sent."""
         if memory.size_bytes:
             operation = self.mail.send(peer, self._first + tag, memory.address, memory.size_bytes)
             self._hold(operation, memory.size_bytes, memory)
 
     def send_bytes(self, peer: int, tag: Tag, data: bytes | bytearray) -> None:
-        """Begin to send some bytes, which nobody changes any more; of none there is no message."""
+        """Begin to send bytes, which must not change any more; empty ones make no message."""
         if data:
             self._hold(self.mail.send(peer, self._first + tag, data), len(data), data)
 
     def receive(self, peer: int, tag: Tag, memory: Memory) -> int | None:
-        """Begin to receive into memory. None: it has no bytes, so there is no message."""
+        """Begin to receive into memory. Returns None if it is empty, so that there is no message."""
         if not memory.size_bytes:
             return None
         return self.mail.receive(peer, self._first + tag, memory.address, memory.size_bytes)
@@ -94,24 +94,24 @@ class Post:
         return self.mail.receive(peer, self._first + tag, memory)
 
     def wait(self, operations: Sequence[int | None]) -> None:
-        """Wait for all of them. Raises what the mail does if a rank is lost, or tells of its failure."""
+        """Wait for all operations. Raises what the mail raises for a lost rank or a failure notice."""
         for operation in operations:
             if operation is not None:
                 self.mail.wait(operation)
 
     def done(self, operation: int) -> bool:
-        """Whether a receive is over."""
+        """Return True if a receive has ended."""
         return self.mail.done(operation)
 
     def sweep(self) -> None:
-        """Give back the memory of what has gone, once there is some."""
+        """Release the memory of sent messages, once enough is held."""
         if self._sent_bytes < _HELD_BYTES and len(self._sent) < _HELD_MESSAGES:
             return
         while self._sent and self.mail.done(self._sent[0][0]):
             self._give_back()
 
     def finish(self) -> None:
-        """Wait until all has gone."""
+        """Wait until all messages were sent."""
         while self._sent:
             self.mail.wait(self._sent[0][0])
             self._give_back()

@@ -1,4 +1,4 @@
-"""What a saved state of stages must have, whatever the framework."""
+"""Required keys of a saved state of stages, for all frameworks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.errors import UsageError
 
 
 def check_parts(parts: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> None:
-    """Pairs of a part and the keys that it needs. Raises UsageError where one is missing."""
+    """Raise UsageError if a part lacks a key. `parts`: pairs of a part and the keys that it needs."""
     for part, keys in parts:
         for key in keys:
             if key not in part:

@@ -1,4 +1,4 @@
-"""What a user asks of a pipeline beside the model, checked."""
+"""Checked settings of a pipeline, in addition to the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.stages.schedule import Schedule
 
 @dataclass(frozen=True)
 class Settings:
-    """Arguments of hvd.Pipeline that all ranks must give alike. Raises UserError for what cannot be."""
+    """Arguments of hvd.Pipeline that must be equal on all ranks. Raises UserError for invalid ones."""
 
     schedule: str
     n_microbatches: int
@@ -73,15 +73,15 @@ class Settings:
                 )
 
     def schedule_of(self, stages: int) -> Schedule:
-        """The one that was asked for; its mini-batches are what an update takes."""
+        """Return the requested schedule; its mini-batches are those of an update."""
         return schedules.make(self.schedule, stages, self.n_microbatches * self.update_every)
 
     def warm_up_of(self, stages: int) -> Schedule:
-        """That of T3's warm-up."""
+        """Return the schedule of T3's warm-up."""
         return schedules.make("1f1b", stages, self.n_microbatches * self.update_every)
 
     def terms(self) -> dict[str, Any]:
-        """For comparison with other ranks."""
+        """Return the settings for comparison with other ranks."""
         given = dict(vars(self))
         for name in ("stages", "costs"):
             value = given[name]

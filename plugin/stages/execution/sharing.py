@@ -1,4 +1,4 @@
-"""What layers of two stages share."""
+"""Tensors or variables that layers of two stages share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.errors import UsageError
 
 
 class Shared(NamedTuple):
-    """A tensor or variable that `stage` has under `name`, and `before`, an earlier one, under `other`."""
+    """A tensor or variable that `stage` has under `name`, and an earlier stage, `before`, under `other`."""
 
     shared: Any
     name: str
@@ -19,9 +19,9 @@ class Shared(NamedTuple):
 
 
 def shared(layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int]) -> Iterator[Shared]:
-    """Each that layers of two stages have.
+    """Yield each object that layers of two stages have in common.
 
-    `layers`: of each layer, the names and objects. `firsts`: the first layer of each stage.
+    `layers`: names and objects of each layer. `firsts`: first layer of each stage.
     """
     owner: dict[int, tuple[str, int]] = {}
     for number, layer in enumerate(layers):
@@ -35,7 +35,7 @@ def shared(layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int]) -
 def refuse_shared(
     kind: str, layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int], other: str = ""
 ) -> None:
-    """Raise UsageError for the first of them. `kind`: what a framework calls it; `other`: one more remedy."""
+    """Raise UsageError for the first shared object. `kind`: the framework's word for it; `other`: one more remedy."""
     for one in shared(layers, firsts):
         raise UsageError(
             f"{one.name} of stage {one.stage} is the same {kind} as {one.other} of stage {one.before}: each would "

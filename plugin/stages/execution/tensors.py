@@ -1,4 +1,4 @@
-"""What stages need of a framework's tensors."""
+"""Operations on a framework's tensors that stages need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.stages.execution.activations import Form
 
 
 class Memory(NamedTuple):
-    """What a message leaves from or arrives in; `held` keeps it alive."""
+    """Memory of a message; `held` keeps it alive."""
 
     address: int
     size_bytes: int
@@ -19,59 +19,60 @@ class Memory(NamedTuple):
 class Tensors(Protocol):
     """A framework's tensors on the device of one stage.
 
-    A *host tensor* is what messages leave from and arrive in: memory of the host without gaps, as the framework likes.
+    A *host tensor* is the source or destination of a message: contiguous memory of the host, in the framework's type.
     """
 
     def unfit(self, value: Any) -> str:
-        """What `value` is if it cannot travel, such as "a str"; "" for a dense tensor."""
+        """Describe `value` if it cannot be sent, such as "a str"; "" for a dense tensor."""
         ...
 
     def members(self, value: Any, whose: str) -> tuple[str, list[Any]]:
-        """The kind of `value`, which says how it is made of tensors, and these. Raises UsageError, which says `whose`
-        it is, if it cannot travel.
+        """Return the kind of `value`, which describes its structure, and its tensors.
+
+        Raises UsageError, in which `whose` names the value, if it cannot be sent.
         """
         ...
 
     def whole(self, kind: str, tensors: Sequence[Any]) -> Any:
-        """What `members` took apart, on this rank or another."""
+        """Return the value that `members` took apart, on this rank or another."""
         ...
 
     def host(self, tensor: Any) -> Any:
-        """`tensor` as a host tensor, without what gradients need."""
+        """Return `tensor` as a host tensor, without its autograd state."""
         ...
 
     def empty(self, form: Form) -> Any:
-        """A host tensor of this form, for what will come."""
+        """Return an uninitialised host tensor of this form."""
         ...
 
     def form(self, host: Any, differentiable: bool) -> Form:
-        """That of a host tensor."""
+        """Return the form of a host tensor."""
         ...
 
     def memory(self, host: Any) -> Memory:
-        """That of a host tensor."""
+        """Return the memory of a host tensor."""
         ...
 
     def here(self, tensor: Any) -> Any:
-        """A tensor or host tensor as a tensor on the stage's device."""
+        """Return a tensor or host tensor as a tensor on the stage's device."""
         ...
 
     def detached(self, tensor: Any) -> Any:
-        """`tensor` without what gradients need."""
+        """Return `tensor` without its autograd state."""
         ...
 
     def number(self, tensor: Any) -> float:
-        """The value of a scalar."""
+        """Return the value of a scalar."""
         ...
 
     def times(self, tensor: Any, factor: Any) -> Any:
-        """A scalar times a factor, of the scalar's type."""
+        """Return a scalar times a factor, in the scalar's type."""
         ...
 
     def split(self, tensor: Any, count: int) -> list[Any]:
-        """Parts of as many rows each as it goes, the first ones one more."""
+        """Split a tensor by rows into `count` equal parts; if they do not divide, the first parts have one more."""
         ...
 
     def joined(self, parts: Sequence[Any]) -> Any:
-        """The tensor that has the rows of all parts, in order."""
+        """Concatenate the rows of all parts, in order."""
         ...

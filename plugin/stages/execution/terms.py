@@ -1,4 +1,4 @@
-"""What all ranks of a pipeline must have asked for alike, before anything travels."""
+"""Agreement of all ranks of a pipeline on its arguments, before any other message."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from paceline.errors import UsageError, UserError
 from paceline.stages.execution.posting import Post, Tag
 
 _SIZE = struct.Struct("<q")
-# In the place of terms: why a rank has none.
+# Key for a rank's error, in place of terms.
 _REFUSED = "refused"
 
 
 def meet(post: Post, terms: dict[str, Any] | Exception, own: Any = None, doing: str = "build its stage") -> list[Any]:
-    """Wait for all ranks to come here with the same `terms`, or with the error that kept them from having any.
-    `doing`: the work that such a rank could not do.
+    """Wait for all ranks to call this with the same `terms`; return each rank's `own`.
 
-    Returns what each rank gave as `own`. Raises that error on the rank that brings it, and UsageError on all others and
-    where terms differ; the ranks can try again.
+    A rank that could not compute its terms passes the error; `doing` describes that work. The error is raised on that
+    rank, and UsageError on all others; UsageError on all ranks if terms differ. The ranks can try again.
     """
     mine = json.dumps([{_REFUSED: _problem_and_remedy(terms)} if isinstance(terms, Exception) else terms, own])
     found = [json.loads(text) for text in gathered(post, mine)]
@@ -51,7 +50,7 @@ def _problem_and_remedy(error: Exception) -> tuple[str, str]:
 
 
 def gathered(post: Post, text: str) -> list[str]:
-    """Wait for what each rank says, in the order of ranks."""
+    """Return the text of each rank, in the order of ranks; waits for all."""
     said = text.encode()
     others = [rank for rank in range(post.mail.size) if rank != post.mail.rank]
     for other in others:
@@ -64,7 +63,7 @@ def gathered(post: Post, text: str) -> list[str]:
 
 
 def receive_text(post: Post, peer: int, tag: Tag) -> bytes:
-    """Wait for bytes that were sent with their number before them."""
+    """Receive bytes that are preceded by their number."""
     memory = bytearray(_SIZE.size)
     post.wait([post.receive_bytes(peer, tag, memory)])
     text = bytearray(_SIZE.unpack(memory)[0])
@@ -73,7 +72,7 @@ def receive_text(post: Post, peer: int, tag: Tag) -> bytes:
 
 
 def send_text(post: Post, peer: int, tag: Tag, text: bytes) -> None:
-    """Send bytes, at least one, with their number before them."""
+    """Send bytes, at least one, preceded by their number."""
     post.send_bytes(peer, tag, _SIZE.pack(len(text)))
     post.send_bytes(peer, tag, text)
 

@@ -1,4 +1,4 @@
-"""What a stage does with the gradients of a mini-batch: their mean, clipping, T1, the optimizer's step."""
+"""Update of a stage with the gradients of a mini-batch: mean, clipping, T1, the optimizer's step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from paceline.stages.execution.versions import VersionedWeights
 
 
 class Ties(Protocol):
-    """Weights that stages share: one owns them, the others have copies."""
+    """Weights that stages share: one stage owns them, the others have copies."""
 
     def gather(self) -> None:
         """Add the gradients of copies to those of their owners."""
         ...
 
     def share(self) -> None:
-        """Give copies the weights of their owners."""
+        """Send the owners' weights to the copies."""
         ...
 
 
 class Updates:
-    """Applies the gradients of mini-batches to one stage.
+    """Application of the gradients of mini-batches to one stage.
 
-    `step`: the optimizer's, with learning rates times what it is given; the gradients are used up by it.
-    `asynchronous`: updates so far under an asynchronous schedule, which T1 counts.
+    `step`: the optimizer's step, given the factor of learning rates; it consumes the gradients. `asynchronous`: number
+    of updates so far under an asynchronous schedule, which T1 uses.
     """
 
     def __init__(
@@ -45,15 +45,17 @@ class Updates:
         self._annealing, self._tau = annealing_updates, tau_forward
 
     def between(self, apply: Callable[[float], None], synchronous: bool) -> None:
-        """Updates that belong to no mini-batch of the schedule: `apply` is given the factor of learning rates."""
+        """Make updates outside the schedule's mini-batches: `apply` gets the factor of learning rates."""
         factor = 1.0
         if not synchronous:
             factor = corrections.learning_rate_factor(self._tau, self.asynchronous, self._annealing)
         self._weights.update(lambda: apply(factor), keep=False, as_previous=False)
 
     def apply(self, synchronous: bool, keep: bool, as_previous: bool, minibatches: int) -> None:
-        """One update, after the last backward pass that it takes. `keep`, `as_previous`: of VersionedWeights.
-        `minibatches`: gradients are sums over so many, whose mean is taken.
+        """Make one update, after its last backward pass.
+
+        `keep`, `as_previous`: see VersionedWeights. `minibatches`: number of mini-batches in the gradients' sum, which
+        is divided by it.
         """
         if self._ties is not None:
             self._ties.gather()

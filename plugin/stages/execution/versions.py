@@ -1,4 +1,4 @@
-"""Which versions of a stage's weights are in memory."""
+"""Versions of a stage's weights in memory."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from typing import Any
 
 
 class VersionedWeights(ABC):
-    """The weights of a stage: the newest, and those older ones that somebody refers to.
+    """The weights of a stage: the newest, and those older versions that are still referenced.
 
-    `count`: updates so far, the version of the newest. `previous`: the version of one update before, where it was asked
-    for.
+    `count`: updates so far, the version of the newest. `previous`: the version one update earlier, if requested.
     """
 
     def __init__(self, newest: Any) -> None:
         self.count = 0
         self.previous: Any = None
         self._newest = newest
-        # The versions whose memory is not the newest's, while somebody refers to them.
+        # Versions with their own memory, as long as they are referenced.
         self._older: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def newest(self) -> Any:
-        """On the weights' own memory."""
+        """The newest version, in the weights' own memory."""
         return self._newest
 
     @property
     def copies(self) -> int:
-        """How many sets of weights are in memory."""
+        """Number of sets of weights in memory."""
         return 1 + len(self._older)
 
     def of_count(self, count: int) -> Any:
-        """The newest weights or those of one update before: `count` says after how many updates."""
+        """Return the weights after `count` updates: the newest, or those one update earlier."""
         if count == self.count:
             return self._newest
         assert count == self.count - 1 and self.previous is not None, (count, self.count)
         return self.previous
 
     def update(self, apply: Callable[[], None], keep: bool, as_previous: bool) -> None:
-        """Call `apply`, which changes the weights. `keep`: somebody refers to the weights so far, which stay as they
-        are, in their memory; `as_previous`: `of_count` will be asked for them.
+        """Call `apply`, which changes the weights.
+
+        `keep`: the current weights are still referenced, and keep their values and memory. `as_previous`: `of_count`
+        will return them.
         """
         before = self._newest
         self.previous = before if as_previous else None
@@ -55,12 +56,12 @@ class VersionedWeights(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Follow what somebody did to the weights between steps."""
+        """Follow changes that other code made to the weights between steps."""
 
     @abstractmethod
     def _leave(self) -> None:
-        """What is applied next must not change the newest version."""
+        """Detach the newest version from the memory that the next update changes."""
 
     @abstractmethod
     def _made(self) -> Any:
-        """A version on the weights' own memory."""
+        """Return a version in the weights' own memory."""

@@ -1,4 +1,4 @@
-"""All schedules. To add one, write its file in this folder and a line here."""
+"""Registry of stage schedules. To add one, write its file in this folder and a line here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ SCHEDULES = {one.name: one for one in _ALL}
 
 
 def make(name: str, stages: int, microbatches: int) -> Schedule:
-    """The schedule of that name for so many stages, and micro-batches per mini-batch. Raises UserError for a name that
-    is not known and for numbers below 1.
+    """Return the schedule `name` for `stages` stages, and `microbatches` micro-batches per mini-batch.
+
+    Raises UserError for an unknown name and for numbers below 1.
     """
     if name not in SCHEDULES:
         raise UserError(f"There is no schedule {name!r} of stages.", f"Choose one of {', '.join(SCHEDULES)}.")

@@ -6,8 +6,10 @@ from paceline.stages.schedule import Schedule
 
 
 class GPipe(Schedule):
-    """All FORWARDs of a mini-batch, then all its BACKWARDs. The paper's go backwards through micro-batches, too; ours
-    keep their order, for sums of gradients to be those of one process; the times are the same.
+    """All FORWARDs of a mini-batch, then all its BACKWARDs.
+
+    The paper reverses the order of micro-batches in the backward pass. Here they keep their order, so that sums of
+    gradients equal those of one process; the times are the same.
     """
 
     name = "gpipe"
@@ -15,5 +17,5 @@ class GPipe(Schedule):
     synchronous = True
 
     def ahead(self, stage: int) -> int:
-        """All of them, on every stage."""
+        """Return N on every stage."""
         return self.microbatches

@@ -6,8 +6,9 @@ from paceline.stages.schedule import Schedule
 
 
 class PipeDream(Schedule):
-    """No flush; weights are stashed, so that a micro-batch has the same in both passes. Without the paper's vertical
-    sync: stages differ in how late their weights are.
+    """No flush; weights are stashed, so that a micro-batch has the same weights in both passes.
+
+    The paper's vertical sync is omitted: the delay of weights differs between stages.
     """
 
     name = "pipedream"
@@ -16,5 +17,5 @@ class PipeDream(Schedule):
     backward_weights = "forwards"
 
     def ahead(self, stage: int) -> int:
-        """One for each stage that follows, across the ends of mini-batches."""
+        """Return one for each stage that follows, across the ends of mini-batches."""
         return self.stages - 1 - stage

@@ -6,8 +6,9 @@ from paceline.stages.schedule import Schedule
 
 
 class PipeMare(Schedule):
-    """No flush and one copy of the weights: BACKWARDs take the newest, FORWARDs of early stages had older ones. What is
-    done about that is in corrections.py.
+    """No flush and one copy of the weights: BACKWARDs use the newest, while FORWARDs of early stages used older ones.
+
+    corrections.py has the corrections for this.
     """
 
     name = "pipemare"
@@ -15,5 +16,5 @@ class PipeMare(Schedule):
     synchronous = False
 
     def ahead(self, stage: int) -> int:
-        """One for each stage that follows, across the ends of mini-batches."""
+        """Return one for each stage that follows, across the ends of mini-batches."""
         return self.stages - 1 - stage
