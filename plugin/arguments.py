@@ -1,4 +1,4 @@
-"""What an argument of a wrapper means, where it may be left to the variables."""
+"""Values of wrapper arguments, which default to the environment variables."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from paceline.telling import tell
 
 
 def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
-    """The exchange that is asked for; settings that mean the synchronous one become it. None: what the variables say.
+    """Return the settings of `exchange`; None: those of the variables. Settings equivalent to `Sync` become `Sync`.
 
-    Raises UserError for what is no exchange, and for one that cannot give the same bits in every run where that was
-    asked for.
+    Raises UserError for an unknown exchange, and for one that is not reproducible under PACELINE_REPRODUCIBLE.
     """
     if exchange is None:
         exchange = exchange_of_variables()
@@ -41,7 +40,7 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
 
 
 def check_reproducible(exchange: ExchangeSettings) -> None:
-    """Raise UserError if results of this exchange depend on time where every run is to give the same bits."""
+    """Raise UserError if results of this exchange depend on timing and PACELINE_REPRODUCIBLE is set."""
     if not exchange.reproducible and config.settings().reproducible:
         others = (name for one in DECLARATIONS if one.settings.reproducible for name in one.names)
         raise UserError(
@@ -52,11 +51,13 @@ def check_reproducible(exchange: ExchangeSettings) -> None:
 
 
 def choice_asked(codec: str | None = None, error_feedback: bool | None = None, collective: str | None = None) -> Choice:
-    """How gradients are to travel; None: what the variables say.
+    """Return codec and collective of gradients; None: the value of the variables.
 
-    A codec without a collective, neither here nor in the variables, goes by OF_CODECS; what is to be reproducible and
-    has neither, by AUTO. Raises UsageError for unknown names, for a codec with Horovod's own collectives, for error
-    feedback without a codec, and for a collective that is not reproducible where that was asked for.
+    Without a collective, here and in the variables, a codec uses OF_CODECS, and reproducible runs use AUTO.
+
+    Raises:
+        UsageError: for unknown names, a codec with Horovod's own collectives, error feedback without a codec, or a
+            collective that is not reproducible under PACELINE_REPRODUCIBLE.
     """
     _known("codec", codec, list(CODECS))
     _known("collective", collective, list(COLLECTIVES))
@@ -95,11 +96,10 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
 
 
 def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
-    """The most bytes of a gradient that travels in a bucket; None: what the variables say. 0 where steps are recorded.
+    """Return the size limit in bytes of gradients in buckets; 0 if steps are recorded. None: the variables' limit.
 
-    `policy`: the name of the fusion policy that the script asks for, if it does.
-
-    Raises UsageError for what is no number of bytes.
+    `policy` is the name of the fusion policy that the script asks for, if any. Raises UsageError unless `bucket_bytes`
+    is a number of bytes.
     """
     if bucket_bytes is None:
         return config.buckets_beside(policy)
@@ -109,7 +109,7 @@ def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
 
 
 def check_choice(choice: Choice, compression: Any, none: Any) -> None:
-    """Raise UsageError for a codec with another compression than `none`."""
+    """Raise UsageError for a codec together with a compression other than `none`."""
     if choice.lossy and compression is not none:
         other = getattr(compression, "__name__", compression)
         raise UsageError(
@@ -143,7 +143,7 @@ def _variable(option: str) -> str:
 
 
 def told_where_it_acts(rank: int) -> None:
-    """Report once, on the first rank, that PACELINE_WEIGHT does nothing for optimizers of PyTorch and tapes."""
+    """Report once, on rank 0, that PACELINE_WEIGHT has no effect on optimizers of PyTorch and on tapes."""
     if rank == 0 and config.settings().weight == config.SAMPLES:
         _tell_where_it_acts()
 

@@ -1,4 +1,4 @@
-"""Settings that all ranks must have in common: Horovod's, Paceline's, and the build of both.
+"""Settings that must be equal on all ranks: Horovod's, Paceline's, and the build of both.
 
 Horovod's library compares them in init(), in every world (plugin/bridge/settings).
 """
@@ -20,19 +20,26 @@ BUILD = "Build of Paceline"
 
 
 def _number(text: str) -> str:
-    """A whole number as C's strtol reads it."""
+    """Parse an integer as C's strtol does."""
     found = re.match(r"\s*([+-]?\d+)", text)
     return str(int(found[1])) if found else "0"
 
 
 def _switch(text: str) -> str:
-    """1 or 0, as Horovod reads switches."""
+    """Return 1 or 0, as Horovod parses switches."""
     return "1" if int(_number(text)) > 0 else "0"
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of Horovod that must be equal on all ranks, `why`, and the value that Horovod `read`s of its text."""
+    """A variable of Horovod that must be equal on all ranks.
+
+    Attributes:
+        name: name of the environment variable.
+        read: returns the value that Horovod parses from its text.
+        default: Horovod's default.
+        why: reason that it must be equal.
+    """
 
     name: str
     read: Callable[[str], str]
@@ -72,7 +79,7 @@ def of_horovod(environ: Mapping[str, str] | None = None) -> list[Setting]:
 
 
 def build() -> Setting:
-    """The version of Paceline, and the digest of all that it changes in the Horovod that is installed."""
+    """Return the version of Paceline, and the digest of its changes to the installed Horovod."""
     try:
         changes = importlib.import_module("horovod._paceline.build_info").INPUTS["changes"]
     except (ImportError, KeyError):
@@ -81,5 +88,5 @@ def build() -> Setting:
 
 
 def text(settings: Iterable[Setting]) -> str:
-    """The settings as core/settings/comparison.h has them."""
+    """Serialise the settings for core/settings/comparison.h."""
     return "".join(field.replace(FIELD_END, " ") + FIELD_END for one in settings for field in one)

@@ -1,8 +1,8 @@
-"""Every option of Paceline, declared once: those of exchanges with their exchange (paceline.registry.exchanges).
+"""Declarations of all options; those of exchanges are declared with their exchange (paceline.registry.exchanges).
 
 The command line's flags, the `PACELINE_*` variables, the help texts, the tables in docs/reference/options.md and the
-checks all derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so there is one place that
-parses them: `read`. A name that is not declared here is refused, with the nearest that is.
+checks all derive from `OPTIONS`. Values given by flag reach the ranks as variables, so `read` alone parses them. A name
+that is not declared here is refused, with the nearest declared name.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from paceline.registry.policies import BUILT_IN, EXCLUDING, OPTIMAL, THRESHOLD
 
 EXCHANGES = NAMES
 DEFAULT = "default"
-# What ends the sleep of Horovod's background thread.
+# Events that end the sleep of Horovod's background thread.
 CYCLE, EVENTS = "cycle", "events"
-# How much a rank counts.
+# Weights of ranks.
 NONE, SAMPLES = "none", "samples"
-# Gradients of at most so many bytes travel together where everything is planned.
+# Limit in bytes for gradients in buckets, under the policy OPTIMAL.
 SMALL_BYTES = 16384
 
 
@@ -59,7 +59,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "record", of.path, "path", "", None,
         "write a trace of every step (arrivals of tensors, times of collectives) to this file, one per rank", "run",
-        shared=whether_given,  # recorded gradients do not travel in buckets
+        shared=whether_given,  # recorded gradients are not put into buckets
     ),
     Option(
         "progress", of.boolean, "yes or no", "", True,
@@ -137,7 +137,7 @@ _BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class Settings:
-    """Parsed values by the names of options and debug values; `settings.origin(name)`: where an option's came from."""
+    """Parsed values by the names of options and debug values; `settings.origin(name)` is the source of a value."""
 
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> None:
         self._values = dict(values)
@@ -158,7 +158,7 @@ class Settings:
         return [option.name for option in OPTIONS if option.name in self._origins]
 
     def shared(self) -> list[Setting]:
-        """The options that must be equal on all ranks and are not at their defaults: variable, value and default."""
+        """Return (variable, value, default) of options that must be equal on all ranks and are not at the default."""
         values = self._values
         compared = [
             (one.variable, one.shared(values[one.name]), one.shared(one.default_among(values)))
@@ -168,14 +168,14 @@ class Settings:
         return [one for one in compared if one[1] != one[2]]
 
     def without_effect(self) -> list[str]:
-        """A sentence for each option that was given in vain: it says more about what another one did not ask for."""
+        """Return a sentence for each given option that has no effect because of another option's value."""
         return [
             f"{option.variable}={as_text(getattr(self, name))} has no effect{_unless(option)}: "
             f"{_belonging(option, self)}."
             for name in self.given()
             for option in [_BY_NAME[name]]
             if option.needs is not None and not self._asks_for(*option.needs)
-            if getattr(self, name) and not (option.is_switch and option.default)  # what is 0 or off asks for nothing
+            if getattr(self, name) and not (option.is_switch and option.default)  # 0 and off ask for nothing
         ]
 
     def _asks_for(self, name: str, values: tuple[str, ...]) -> bool:
@@ -187,7 +187,7 @@ def _unless(option: Option) -> str:
 
 
 def _belonging(option: Option, settings: Settings) -> str:
-    """What the option needs, and what it found."""
+    """Describe the option that `option` needs, and its actual value."""
     assert option.needs is not None
     other, values = _BY_NAME[option.needs[0]], option.needs[1]
     if not values:
@@ -199,7 +199,7 @@ def _belonging(option: Option, settings: Settings) -> str:
 
 
 def parse(option: Option, text: str, given_as: str) -> Any:
-    """The value of `text`; raises UserError that names `given_as` (a variable or flag) and shows the value."""
+    """Return the value of `text`. Raises UserError that names `given_as` (a variable or flag) and shows the value."""
     try:
         return option.parse(text)
     except ValueError as error:
@@ -212,11 +212,10 @@ def parse(option: Option, text: str, given_as: str) -> Any:
 
 
 def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None) -> Settings:
-    """All options: from `flags` (text by option name) first, then from the environment (os.environ unless given),
-    then the defaults.
+    """Read all options from `flags` (text by option name), then `environ` (os.environ if None), then the defaults.
 
-    An empty variable is one that is not set. Raises UserError for a PACELINE_ name that no option declares and for a
-    value that does not parse, in a variable also where a flag would override it.
+    An empty variable counts as unset. Raises UserError for a PACELINE_ name that no option declares and for a value
+    that does not parse, even in a variable that a flag overrides.
     """
     environ = variables.environ() if environ is None else environ
     known = {option.variable: option for option in OPTIONS}
@@ -232,7 +231,7 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
                 or nearest(name, list(known)) + " `paceline doctor --options` lists all of them.",
             )
         option = known[name]
-        if not environ[name]:  # as shells and job files leave it where nothing was given
+        if not environ[name]:  # shells and job files export an empty value for an unset one
             continue
         values[option.name], origins[option.name] = parse(option, environ[name], name), name
     for name, text in (flags or {}).items():
@@ -241,7 +240,7 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
         values[name], origins[name] = value, option.flags[-1] if value is False else option.flag
     if "fusion" not in values and environ.get(variables.PLANS) and _nothing_against_plans(values, environ):
         values["fusion"] = OPTIMAL
-    for option in OPTIONS:  # those that others go along with come first
+    for option in OPTIONS:  # an option precedes those whose default depends on it (Option.along)
         if option.name not in values:
             values[option.name] = option.default_among(values)
     return Settings({**debug_values.defaults(), **(values[debug_values.NAME] or {}), **values}, origins)
@@ -256,25 +255,25 @@ _current: Settings | None = None
 
 
 def begin() -> Settings:
-    """What variables say to a world of ranks that begins: `settings()` from here on. Raises UserError as `read`."""
+    """Read the variables for a new world of ranks; `settings()` returns the result. Raises UserError as `read`."""
     global _current
     _current = read()
     return _current
 
 
 def settings() -> Settings:
-    """The options of this process's ranks. Variables that change count from the next init() on."""
+    """Return the options of this process's ranks. Changed variables take effect at the next init()."""
     return begin() if _current is None else _current
 
 
 def exchange_of_variables() -> ExchangeSettings:
-    """The exchange that the variables ask for. Raises UserError as `read`."""
+    """Return the exchange settings of the variables. Raises UserError as `read`."""
     values = settings()
     return named(values.exchange).of_options(values.exchange, values)
 
 
 def beside(policy: str | None, name: str) -> Any:
-    """The value of the option `name` where a script asks for a fusion policy; None: it leaves that to the variables.
+    """Return the value of the option `name` if a script asks for a fusion `policy`; None: the variables decide.
 
     Raises UserError as `read`.
     """
@@ -285,8 +284,8 @@ def beside(policy: str | None, name: str) -> Any:
 
 
 def buckets_beside(policy: str | None) -> int:
-    """The most bytes of a gradient that travels in a bucket; 0: none. `policy`: as in `beside`.
+    """Return the size limit in bytes of gradients in buckets; 0 disables buckets. `policy`: as in `beside`.
 
-    None where steps are recorded: each gradient of a trace is one that a plan may merge with others.
+    Buckets are off while steps are recorded: a plan may merge any gradient of a trace with any other.
     """
     return 0 if settings().record and not settings().record_buckets else int(beside(policy, "bucket_bytes"))

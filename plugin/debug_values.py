@@ -1,6 +1,6 @@
-"""Values for tests and support, all of them in one variable: PACELINE_DEBUG="name=value,name=value".
+"""Values for tests and support, in one variable: PACELINE_DEBUG="name=value,name=value".
 
-Not for users: the defaults are right everywhere. They are declared and parsed as options are.
+Not for users: the defaults fit every job. They are declared and parsed as options are.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ _BY_NAME = {one.name: one for one in DEBUG_VALUES}
 
 
 class DebugValues(dict[str, Any]):
-    """Those that were given, by name; as text what the variable would say."""
+    """Given values by name; str() formats them as the variable's text."""
 
     def __str__(self) -> str:
         return ",".join(f"{name}={as_text(value)}" for name, value in self.items())
 
 
 def parse(text: str) -> DebugValues:
-    """Values by name from "name=value,name=value"; of equal names the last counts.
+    """Parse "name=value,name=value" into values by name; of equal names the last counts.
 
     Raises ValueError for unknown names and for values that do not parse.
     """
@@ -103,12 +103,12 @@ def parse(text: str) -> DebugValues:
 
 
 def defaults() -> dict[str, Any]:
-    """The values of a process without the variable."""
+    """Return the values of a process without the variable."""
     return {one.name: one.default for one in DEBUG_VALUES}
 
 
 def shared(given: DebugValues | None) -> str:
-    """The text of those that must be equal on all ranks and are not at their defaults."""
+    """Return the text of the values that must be equal on all ranks and are not at their defaults."""
     return str(
         DebugValues(
             (one.name, given[one.name])

@@ -1,7 +1,7 @@
-"""Errors meant for the person at the keyboard.
+"""Errors meant for the user.
 
-A `UserError` says what is wrong and what to do about it; the command line prints it without a traceback and exits
-with 2. Everything else that escapes is a defect of ours and keeps its traceback.
+A `UserError` describes the problem and its remedy; the command line prints it without a traceback and exits with 2.
+Any other uncaught exception is a defect of Paceline and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class UserError(Exception):
-    """Something the user can put right: `problem` names the thing and its value, `remedy` the next step."""
+    """An error that the user can correct: `problem` names the thing and its value, `remedy` the next step."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}\n{remedy}")
@@ -19,12 +19,12 @@ class UserError(Exception):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[Callable[..., UserError], tuple[str, ...]]:
-        # Ray and others send what a worker raises to the driver.
+        # Ray and others pickle a worker's exception for the driver.
         return type(self), (self.problem, self.remedy)
 
 
 class UsageError(UserError, ValueError):
-    """An argument or an order of calls that cannot work; also a ValueError, as Horovod raises in such places."""
+    """An argument or an order of calls that cannot work; a ValueError, too, as Horovod raises in such places."""
 
 
 @functools.cache
@@ -39,5 +39,5 @@ def _lost() -> type[UserError]:
 
 
 def ranks_lost(problem: str, remedy: str) -> UserError:
-    """A UserError that is a HorovodInternalError, too, as elastic training waits for: the world has ended."""
+    """Return a UserError that is also a HorovodInternalError, which elastic training catches: the world has ended."""
     return _lost()(problem, remedy)

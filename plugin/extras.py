@@ -1,4 +1,4 @@
-"""What the optional parts of Paceline need, as pyproject.toml lists it, in the words of pip."""
+"""Requirements of Paceline's optional parts, from its package metadata, as a pip command."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from packaging.requirements import Requirement
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs the packages of the extra `extra`, for this Python."""
+    """Return the command that installs the packages of the extra `extra` for this Python."""
     try:
         listed = [Requirement(line) for line in metadata.requires("paceline") or ()]
-    except metadata.PackageNotFoundError:  # imported from its sources, without being installed
+    except metadata.PackageNotFoundError:  # imported from the sources, not installed
         return f"pip install '.[{extra}]' in a clone of Paceline"
     packages = [
         f"{one.name}{one.specifier}"

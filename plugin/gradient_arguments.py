@@ -1,4 +1,4 @@
-"""The arguments that all wrappers of optimizers and tapes have: how gradients travel, and what becomes of them."""
+"""Arguments common to all wrappers of optimizers and tapes: fusion, exchange, codec and collective of gradients."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from paceline.registry.exchanges import declaration_of
 
 @dataclass(frozen=True)
 class Asked:
-    """What they ask for."""
+    """Checked arguments of a wrapper."""
 
     fusion: Any
     exchange: ExchangeSettings
     choice: Choice
 
     def check(self, compression: Any, none: Any) -> None:
-        """Raise UsageError for a codec with another compression than `none`, or where no gradients travel."""
+        """Raise UsageError for a codec together with a compression other than `none`."""
         check_choice(self.choice, compression, none)
 
     def fuse(self, library: str) -> None:
-        """Have Horovod for "torch" or "tensorflow" merge so."""
+        """Apply the fusion policy in Horovod's library for "torch" or "tensorflow"."""
         fuse(library, self.fusion)
 
 
@@ -37,7 +37,7 @@ def asked(
     error_feedback: bool | None,
     collective: str | None,
 ) -> Asked:
-    """What a wrapper's arguments ask for; None: what the variables say. Raises UserError for what cannot be used."""
+    """Return a wrapper's checked arguments; None: the value of the variables. Raises UserError for invalid ones."""
     chosen = exchange_asked(exchange)
     if chosen.torch_alone:
         word = declaration_of(chosen).word

@@ -1,7 +1,7 @@
-"""Launchers that tell their processes of each other in other words than Horovod's.
+"""Detection of launchers whose variables Horovod does not read.
 
-Horovod knows horovodrun's variables and, built with MPI, MPI itself. Whoever is started otherwise is alone in a world
-of its own, and trains a model of its own.
+Horovod reads horovodrun's variables and, built with MPI, MPI itself. A process started by another launcher forms a
+world of one rank and trains its own model.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class _Launcher:
-    """`sizes`: variables with the number of processes that it started, the first that is set counts; `rank`: which of
-    them this one is.
+    """A launcher.
+
+    `sizes`: variables with the number of processes, of which the first that is set counts; `rank`: the variable with
+    this process's number.
     """
 
     name: str
@@ -32,9 +34,9 @@ _HOROVODRUNS = "HOROVOD_SIZE"
 
 
 def alone_by_mistake(environ: Mapping[str, str]) -> str:
-    """What the only rank of a world should say if another launcher started several like it; "" if none did.
+    """Return a warning for a world of one rank if another launcher started several processes; "" if none did.
 
-    Only the first of them says something.
+    Only the first of these processes gets the warning.
     """
     if _HOROVODRUNS in environ:
         return ""

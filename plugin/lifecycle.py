@@ -1,4 +1,4 @@
-"""What Paceline does in a process when a world of Horovod begins and ends.
+"""Work of Paceline when a world of Horovod begins and ends.
 
 `paceline.horovod.shims.glue` calls `before_init`, `after_init` and `before_shutdown`.
 """
@@ -40,21 +40,21 @@ from paceline.telling import tell
 
 uncaught.install()
 
-# How long a rank that ends waits for its gradients in flight.
+# Timeout of a rank that ends for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
 
-# Of one who writes; a signal's handler may come in between in the same thread.
+# Held while a trace is written. Reentrant, because a signal handler may interrupt the same thread.
 _writing = threading.RLock()
 
 
 class _Recording(NamedTuple):
-    """Of a library that records: where its trace goes."""
+    """State of a library that records: the path of its trace."""
 
     path: Path
 
 
 def before_init(library: ctypes.CDLL) -> list[Setting]:
-    """Read this process's options and hand them to `library`; return those that all ranks must have in common.
+    """Read this process's options and pass them to `library`; return those that all ranks must have in common.
 
     Raises UserError for options that cannot be used.
     """
@@ -67,7 +67,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
         from paceline.fusion import control
 
         control.begin(library, settings)
-    # A second init() without shutdown() in between does nothing, to what is in flight neither.
+    # A second init() without shutdown() in between has no effect, and keeps what is in flight.
     if not library.horovod_is_initialized():
         begin_world(library)
         new_world(library)
@@ -105,10 +105,9 @@ def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
 
 
 def after_init(library: ctypes.CDLL) -> None:
-    """Say, on one rank, what was asked for and will not happen, or will though it was not asked for.
+    """Warn on rank 0 about settings that have no effect or imply something not requested.
 
-    Watches for the first step where that was asked for. Raises UserError where ranks were given different measured
-    networks.
+    Also starts the watch for the first step if requested. Raises UserError if ranks have different network files.
     """
     settings = config.settings()
     recording = process(library).find(_Recording)
@@ -135,13 +134,13 @@ def _announce_collective(settings: config.Settings) -> None:
 
 
 def _agree_on_network(library: ctypes.CDLL, settings: config.Settings) -> None:
-    # Also where a wrapper may choose auto. Ranks without the variable come if all choose it by theirs.
+    # A network file counts also for wrappers that choose auto. A rank without one takes part if its variables say auto.
     if library.horovod_size() > 1 and (settings.network_file is not None or choice_asked().collective == AUTO):
         probed.use(library, settings.network_file)
 
 
 def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
-    # A script that failed before it came so far has other news.
+    # A script that failed earlier has a more important message.
     failed = hasattr(sys, "last_type")
     if failed or making.given() or making.explained() or library.horovod_size() == 1 or library.horovod_rank() != 0:
         return
@@ -154,10 +153,10 @@ def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
 
 
 def before_shutdown(library: ctypes.CDLL) -> None:
-    """Take part until all ranks are through and write what was recorded so far; called at each shutdown.
+    """Take part until all ranks have finished, and write the trace; called at each shutdown.
 
-    A later shutdown overwrites what an earlier one wrote. Whoever ends while its last gradient travels would take it
-    from the other ranks.
+    A later shutdown overwrites the trace of an earlier one. A rank that left with a gradient in flight would withhold
+    it from the other ranks.
     """
     if library.horovod_is_initialized():
         leave(library)
@@ -170,17 +169,17 @@ def before_shutdown(library: ctypes.CDLL) -> None:
 
 def _settle(library: ctypes.CDLL) -> None:
     end = time.monotonic() + SHUTDOWN_LIMIT_S
-    # In slices, between which Ctrl-C is heard.
+    # In slices, so that Ctrl-C is handled in between.
     while not library.horovod_paceline_pipelined_settle_all(LOOK_S) and time.monotonic() < end:
         pass
 
 
 def _write(library: ctypes.CDLL, record: Path) -> None:
-    # After shutdown() a rank has no number any more, and everything was written then.
+    # After shutdown() the rank number is undefined, and the trace was written before.
     if not library.horovod_is_initialized():
         return
     stop = process(library).find(Stop)
-    if stop is not None and stop.written:  # what follows are steps of a run that is being ended
+    if stop is not None and stop.written:  # later steps belong to a run that is being ended
         return
     with _writing:
         processors = None if stop is None else stop.processors()
@@ -192,7 +191,7 @@ def _write(library: ctypes.CDLL, record: Path) -> None:
 
 
 def _costs(library: ctypes.CDLL) -> Costs | msgspec.UnsetType:
-    """Return the measurement of all ranks for plans, on the rank that makes them."""
+    """Return the cost measurement of all ranks for plans, on the rank that makes plans."""
     if "paceline.fusion.control" not in sys.modules:
         return msgspec.UNSET
     from paceline.fusion.control import measured
@@ -204,5 +203,5 @@ def _write_all() -> None:
     for library, recording in everywhere(_Recording):
         try:
             _write(library, recording.path)
-        except UserError as error:  # the end must not wait for it
+        except UserError as error:  # the exit of the process must not fail for it
             tell(str(error))

@@ -1,4 +1,4 @@
-"""How an option of Paceline is declared, and what turns its text into a value."""
+"""Declaration of options, and parsers from text to values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from paceline.variables import PREFIX as PREFIX
 
 
 def as_text(value: Any) -> str:
-    """A value as it would be written in a variable or on the command line; "none" where there is none."""
+    """Format a value as in a variable or on the command line; None becomes "none"."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)
 
 
 def whether_given(value: Any) -> str:
-    """Whether there is a value, in a word."""
+    """Return "given", or "not given" for None."""
     return "not given" if value is None else "given"
 
 
@@ -27,11 +27,18 @@ def whether_given(value: Any) -> str:
 class Option:
     """One option.
 
-    `parse` turns text into the value and raises ValueError with the rule that the text breaks. `needs`: the option, and
-    those of its values, that this one says more about and has no effect without; no values: any, if it is given at all.
-    `unless`: how a script may do the same in place of that option.
-    `along`: another option, a value of it, and the default of this one where the other has that value.
-    `shared`: the text of a value that must be equal on all ranks; None: each rank may have a value of its own.
+    Attributes:
+        name: the name in Python; `variable` and `flag` derive from it.
+        parse: turns text into the value; raises ValueError with the rule that the text breaks.
+        kind: the kind of value, for tables.
+        unit: the unit of the value; empty if it has none.
+        default: the default value, or a function that returns it and whose docstring describes it.
+        meaning: one line for help texts and tables.
+        scope: the command that has the flag: "run" or "horovod".
+        needs: another option and the values of it with which this option has an effect; no values: any given value.
+        shared: the text to compare between ranks; None if each rank may have its own value.
+        unless: how a script can ask for the same without the option in `needs`.
+        along: another option, a value of it, and this option's default when the other has that value.
     """
 
     name: str
@@ -58,18 +65,18 @@ class Option:
 
     @property
     def default_value(self) -> Any:
-        """The default on the machine at hand."""
+        """The default on this machine."""
         return self.default() if callable(self.default) else self.default
 
     def default_among(self, values: Mapping[str, Any]) -> Any:
-        """The default where other options have these values, by name."""
+        """Return the default, given the values of other options by name."""
         if self.along is not None and values[self.along[0]] == self.along[1]:
             return self.along[2]
         return self.default_value
 
     @property
     def default_text(self) -> str:
-        """The default as documents show it; a computed one is described by its docstring."""
+        """The default as shown in documents; a computed one is described by its docstring."""
         if callable(self.default):
             return (self.default.__doc__ or "").strip().rstrip(".")
         if self.along is not None:
@@ -79,17 +86,17 @@ class Option:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the flag takes no value and has an opposite, --no-...."""
+        """True if the flag takes no value and has an opposite, --no-...."""
         return self.parse is boolean
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Every spelling of the flag: a switch has an opposite."""
+        """All spellings of the flag; a switch has an opposite."""
         return (self.flag, "--no-" + self.flag.removeprefix("--")) if self.is_switch else (self.flag,)
 
 
 def boolean(text: str) -> bool:
-    """Yes or no."""
+    """Parse yes or no."""
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     try:
         return words[text.strip().lower()]
@@ -98,7 +105,7 @@ def boolean(text: str) -> bool:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 up."""
+    """Parse an integer of at least 1."""
     try:
         value = int(text)
     except ValueError:
@@ -109,12 +116,12 @@ def positive(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """A whole number from 0 up."""
+    """Parse an integer of at least 0."""
     return 0 if text.strip() == "0" else positive(text)
 
 
 def share(text: str) -> float:
-    """A number from 0 to below 1."""
+    """Parse a number of at least 0 and below 1."""
     try:
         value = float(text)
     except ValueError:
@@ -125,14 +132,14 @@ def share(text: str) -> float:
 
 
 def text(given: str) -> str:
-    """Any, but not empty."""
+    """Strip a text, which must not be empty."""
     if not given.strip():
         raise ValueError("must not be empty")
     return given.strip()
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], str]:
-    """One of `names`."""
+    """Return a parser that accepts one of `names`."""
     known = list(names)
 
     def parse(given: str) -> str:
@@ -145,14 +152,14 @@ def one_of(names: Iterable[str]) -> Callable[[str], str]:
 
 
 def path(text: str) -> Path:
-    """A path; ~ is the user's folder."""
+    """Parse a path; ~ is the user's home folder."""
     if not text.strip():
         raise ValueError("must be a path")
     return Path(text).expanduser()
 
 
 def nearest(word: str, known: list[str], otherwise: str | None = None) -> str:
-    """A sentence that names the known word nearest to `word`; if none is near, `otherwise` or a list of them all."""
+    """Return a sentence that suggests the known word nearest to `word`; without one, `otherwise` or all known words."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]}?"

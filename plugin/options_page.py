@@ -1,4 +1,4 @@
-"""docs/reference/options.md: the page that is made from the declarations of options.
+"""Generator of docs/reference/options.md from the declarations of options.
 
 python -m paceline.options_page > docs/reference/options.md
 """
@@ -23,7 +23,7 @@ def _ranks(option: Option) -> str:
 
 
 def options_table() -> str:
-    """All options."""
+    """Return the table of all options."""
     lines = [
         "| variable | flag | value | default | on all ranks | meaning |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -39,7 +39,7 @@ def options_table() -> str:
 
 
 def debug_table() -> str:
-    """The values of PACELINE_DEBUG."""
+    """Return the table of the values of PACELINE_DEBUG."""
     lines = ["| name | value | default | on all ranks | meaning |", "| --- | --- | --- | --- | --- |"]
     lines += [
         f"| `{one.name}` | {_value(one)} | {one.default_text} | {_ranks(one)} | {one.meaning} |" for one in DEBUG_VALUES
@@ -48,7 +48,7 @@ def debug_table() -> str:
 
 
 def renamed_table() -> str:
-    """Names of 0.1 and what to write in their place."""
+    """Return the table of names of 0.1 and their replacements."""
     rows = [(f"{PREFIX}{old.upper()}", f"{PREFIX}{new.upper()}") for old, new in renamed.OPTIONS.items()]
     rows += [(f"{PREFIX}{old.upper()}", new) for old, new in renamed.ARGUMENTS.items()]
     rows += [(f"{PREFIX}{one.name.upper()}", f"{PREFIX}{NAME.upper()}={one.name}=VALUE") for one in DEBUG_VALUES]
@@ -65,7 +65,7 @@ def renamed_table() -> str:
 
 
 def options_page() -> str:
-    """The whole of docs/reference/options.md."""
+    """Return the whole page docs/reference/options.md."""
     horovods = "\n".join(f"| `{one.name}` | {one.default or 'by build'} | {one.why} |" for one in HOROVODS)
     return f"""# Options
 

@@ -1,4 +1,4 @@
-"""Options of gradients that were given for hvd.Pipeline, whose stages exchange none without replicas."""
+"""Warnings about gradient options under hvd.Pipeline, whose stages exchange no gradients without replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OF_GRADIENTS = ("codec", "collective", "exchange", "fusion", "bucket_bytes", "r
 
 
 def tell_without_effect() -> None:
-    """Report each given option that acts on allreduces alone."""
+    """Report each given option that has an effect only on allreduces."""
     making.explain()
     settings, defaults = config.settings(), config.read({})
     for name in _OF_GRADIENTS:

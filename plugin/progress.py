@@ -1,7 +1,7 @@
-"""Reports of a rank's start and end: that it came to hvd.init(), when rank 0 has reduced first, and how it leaves.
+"""Reports of a rank's start and end: its arrival at hvd.init(), rank 0's first allreduce, and the rank's exit.
 
-`paceline run` asks for the start with PACELINE_PROGRESS, and sums it up (paceline.launch.start). Under other launchers,
-the user may ask, and reads sentences.
+`paceline run` requests the reports of the start with PACELINE_PROGRESS and summarises them (paceline.launch.start).
+Under other launchers the user may set the variable, and the ranks print sentences.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from paceline.record.snapshot import steps
 from paceline.steps import most_steps
 from paceline.variables import host
 
-# The first allreduce may be over, and steps after it, before anybody looks: so many steps are kept for the look.
+# Number of recorded steps kept: the first allreduce and further steps may be over before the first poll.
 _KEPT_STEPS = 100
-# How often is looked: what is told is right to 50 ms or 1 %, whichever is more.
+# Polling interval: reported times are accurate to 50 ms or 1 %, whichever is more.
 _SLICE_S = 0.05
 _SHARE = 0.01
 _LONGEST_SLICE_S = 1.0
@@ -29,13 +29,13 @@ _watched: _FirstAllreduce | None = None
 
 
 def asked() -> bool:
-    """Whether this rank is to say something: the variable is set, and says so."""
+    """Return True if PACELINE_PROGRESS is set and true."""
     settings = config.settings()
     return "progress" in settings.given() and settings.progress
 
 
 def came_to_init() -> None:
-    """This rank is about to meet the others, for the first time."""
+    """Report once that this rank is about to meet the others in hvd.init()."""
     global _came
     if not _came:
         _came = True
@@ -43,9 +43,9 @@ def came_to_init() -> None:
 
 
 def watch(library: ctypes.CDLL, recorded: bool) -> None:
-    """Say, once in this process, when the first allreduce is done. `recorded`: steps are recorded for others already.
+    """Report, once in this process, the end of the first allreduce; afterwards stop polling.
 
-    From then on nothing is done for it.
+    `recorded`: steps are already recorded for another purpose.
     """
     global _watched
     if _watched is None:
@@ -53,7 +53,7 @@ def watch(library: ctypes.CDLL, recorded: bool) -> None:
 
 
 def before_shutdown(in_order: bool, status: int) -> None:
-    """Look once more, for a short job may have ended between two looks; report how this rank leaves."""
+    """Poll once more, because a short job may end between two polls; report how this rank leaves."""
     if _watched is not None:
         _watched.look()
     if in_order and reports.asked(reports.ALL):
@@ -63,13 +63,14 @@ def before_shutdown(in_order: bool, status: int) -> None:
 
 
 class _FirstAllreduce:
-    """Looks at what the library recorded, in a thread: whatever framework asks for it, and however steps are compiled,
-    nothing of it passes through Python.
+    """A thread that polls the library's record of steps.
+
+    It works with all frameworks and with compiled steps, whose collectives do not pass through Python.
     """
 
     def __init__(self, library: ctypes.CDLL, recorded: bool) -> None:
         self._library, self._recorded = library, recorded
-        self._messages = 0  # when last looked
+        self._messages = 0  # count at the last poll
         self._lock = threading.Lock()
         self._done = False
         if not recorded:
@@ -83,7 +84,7 @@ class _FirstAllreduce:
             time.sleep(min(max(_SLICE_S, passed_s * _SHARE), _LONGEST_SLICE_S))
 
     def look(self) -> bool:
-        """Whether it is done; says so the first time."""
+        """Return True if the first allreduce is done; report it the first time."""
         with self._lock:
             if not self._done and self._reduced():
                 self._done = True

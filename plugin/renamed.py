@@ -1,4 +1,4 @@
-"""Names of Paceline 0.1 that have become others. Each is refused, and the message has the new one."""
+"""Names of Paceline 0.1 that have changed. Each is refused with a message that has the new name."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ OPTIONS = {
     "partial_sync_every": "sync_every",
     "local_every": "sync_every",
 }
-# Option -> the argument in a script that says the same.
+# Option -> the equivalent argument in a script.
 ARGUMENTS = {
     "pipeline_anneal_steps": "exchange=hvd.Pipelined(annealing_steps=...)",
     "local_outer_momentum": "exchange=hvd.Local(outer_momentum=...)",
     "local_outer_lr": "exchange=hvd.Local(outer_lr=...)",
     "local_nesterov": "exchange=hvd.Local(nesterov=True)",
 }
-# Option -> what to do instead.
+# Option -> remedy.
 OTHERS = {"build_jobs": "Set CMAKE_BUILD_PARALLEL_LEVEL, CMake's variable."}
-# Option or argument -> its values.
+# Option or argument -> old value -> new value.
 VALUES = {"collective": {"gloo": "horovod"}, "codec": {"trunc16": "bf16"}}
-# Class -> its keyword arguments.
+# Class -> old keyword argument -> new one.
 KEYWORDS = {
     "Pipelined": {"anneal_steps": "annealing_steps"},
     "Local": {"every": "sync_every"},
@@ -38,13 +38,13 @@ _DEBUG = frozenset(one.name for one in DEBUG_VALUES)
 
 
 def variable(name: str) -> str:
-    """What to use in place of a variable of 0.1; "" if `name` was none or is one still."""
+    """Return the replacement for a variable of 0.1 as a sentence; "" if `name` was not one, or still is."""
     option = name.removeprefix(PREFIX).lower() if name.startswith(PREFIX) else ""
     return _option(option, lambda new: PREFIX + new.upper(), f"{PREFIX}{NAME.upper()}={option}=VALUE")
 
 
 def flag(name: str) -> str:
-    """The same of a command line flag."""
+    """Return the replacement for a command line flag of 0.1 as a sentence, as `variable`."""
     option = name.removeprefix("--").removeprefix("no-").replace("-", "_") if name.startswith("--") else ""
     value = "no" if name.startswith("--no-") else "VALUE"
     return _option(option, lambda new: "--" + new.replace("_", "-"), f"--{NAME} {option}={value}")
@@ -61,13 +61,13 @@ def _option(option: str, written: Callable[[str], str], debug: str) -> str:
 
 
 def value(name: str, text: str) -> str:
-    """What to use in place of the value `text` of the option or argument `name`; "" if it was none of 0.1's."""
+    """Return the replacement for the value `text` of the option or argument `name`; "" if 0.1 had no such value."""
     new = VALUES.get(name, {}).get(text.strip(), "")
     return f"Use {new}." if new else ""
 
 
 def refuse_keywords(owner: str, given: Mapping[str, Any]) -> None:
-    """Raise UsageError if `given` has a keyword argument that the class `owner` had in 0.1."""
+    """Raise UsageError if `given` has a keyword argument that the class `owner` had only in 0.1."""
     for old, new in KEYWORDS.get(owner, {}).items():
         if old in given:
             raise UsageError(f"hvd.{owner} has no argument {old}.", f"Use {new}={given[old]!r}.")

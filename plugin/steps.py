@@ -1,4 +1,4 @@
-"""The steps that this rank has made, where Python runs them."""
+"""Number of steps that this rank has made, where Python runs every step."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class Steps:
 
 
 def most_steps() -> int:
-    """Return the number of steps of the optimizer or the pipeline that made the most."""
+    """Return the largest number of steps of any optimizer or pipeline in this process."""
     return _most

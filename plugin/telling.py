@@ -1,4 +1,4 @@
-"""What a rank says to the user while it trains."""
+"""Messages of a rank to the user during training."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 
 
 def tell(text: str) -> None:
-    """One line for the user."""
+    """Print one line for the user on standard error."""
     print(f"Paceline: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""An error that nobody caught: the launcher gets a report. A UserError is two lines in place of a traceback."""
+"""Handler of uncaught errors, which reports them to the launcher and prints a UserError as two lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.telling import tell
 
 
 def report(error: BaseException) -> reports.Failed:
-    """Return what a launcher is to know of an error."""
+    """Return the report of an error for the launcher."""
     follows, place = consequences.of(error), excerpt.place(error.__traceback__)
     if isinstance(error, UserError):
         return reports.Failed(error.problem, place or "Paceline", [], error.remedy, follows)
@@ -27,13 +27,13 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         tell(f"Error in {excerpt.place(trace) or 'Paceline'}: {error.problem}")
         tell(error.remedy)
         return
-    # In one piece: Horovod's threads write to standard error at the same time, as its connections end.
+    # In one write: Horovod's threads write to standard error at the same time, as its connections end.
     with contextlib.redirect_stderr(io.StringIO()) as shown:
         sys.__excepthook__(kind, error, trace)
     sys.stderr.write(shown.getvalue())
 
 
 def install() -> None:
-    """From here on, unless somebody else shows what is not caught."""
+    """Install the handler, unless another one replaced sys.excepthook."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _show

@@ -1,4 +1,4 @@
-"""Versions of Python and of the frameworks: what Paceline supports, and what its tests have run with.
+"""Supported and tested versions of Python and of the frameworks.
 
 Declared here once. `paceline doctor` and `.ci/pin` read these tables, `.ci/versions` writes them into README.md and
 docs/developers/horovod.md, and integration_tests/unit/test_versions.py compares them with pyproject.toml and the matrix
@@ -56,7 +56,7 @@ FRAMEWORKS = {
     "tensorflow": Supported("TensorFlow", ("2.20", "2.21"), ("2.21",)),
     "keras": Supported("Keras", ("3.12", "3.13", "3.14", "3.15"), ("3.15",)),
 }
-# What the ranges do not say.
+# Exception to the ranges.
 NOTE = "PyTorch 2.15 needs Python 3.11 or later; its last release for Python 3.10 is 2.14."
 # Distribution that the extras name, where it differs from the import name.
 DISTRIBUTIONS = {"tensorflow": "tensorflow-cpu"}
@@ -74,12 +74,12 @@ def distribution(name: str) -> str:
 
 
 def oldest() -> str:
-    """The oldest supported release of each framework, as lines of a constraint file for pip."""
+    """Return the oldest supported release of each framework as lines of a pip constraint file."""
     return "".join(f"{distribution(name)}=={one.releases[0]}.*\n" for name, one in FRAMEWORKS.items())
 
 
 def markdown_table() -> str:
-    """The table of README.md and docs/developers/horovod.md."""
+    """Return the table of README.md and docs/developers/horovod.md."""
     rows = ["| | supported | tested |", "| --- | --- | --- |"]
     rows += [f"| {one.title} | {one.span} | {', '.join(one.tested)} |" for one in (*FRAMEWORKS.values(), PYTHON)]
     return "\n".join([*rows, "", NOTE]) + "\n"
