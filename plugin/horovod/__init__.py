@@ -1,1 +1,1 @@
-"""How Horovod is obtained, given hook points and patches, built, cached, installed and checked."""
+"""Horovod's source: download, hooks and patches, build, cache, installation and checks."""

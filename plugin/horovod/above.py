@@ -1,4 +1,4 @@
-"""The modules of higher floors that lines added to Horovod reach: no other import goes upwards."""
+"""Modules of higher layers that lines added to Horovod use: the only upward imports."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import ModuleType
 
 LIFECYCLE = "paceline.lifecycle"
 KERAS_3 = "paceline.keras3.hooks"
-# With the wrappers of a framework, in Horovod's words.
+# Horovod's name of a framework -> module with its wrappers.
 FRAMEWORKS = {"tensorflow": "paceline.tensorflow", "torch": "paceline.torch"}
 
 
 def module(name: str) -> ModuleType:
-    """The module of one of these names."""
+    """Import the module with one of these names."""
     return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Horovod's published source archive: downloaded once, verified always."""
+"""Horovod's published source archive: downloaded once, verified at every use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _verify(archive: Path) -> None:
 
 
 def _download(folder: Path) -> str:
-    """Let pip download the archive to `folder`; its output on standard error if that fails."""
+    """Download the archive to `folder` with pip; return its standard error if that fails."""
     command = pip.command("download", "--quiet", "--no-deps", "--no-binary", "horovod", "--require-hashes")
     command += ["--no-build-isolation", "--dest", str(folder)]
     wanted = folder / "requirements.txt"
@@ -41,15 +41,15 @@ def _download(folder: Path) -> str:
 
 
 def fetch(cache_dir: Path) -> Path:
-    """The verified archive in `cache_dir`, downloaded by pip if it is not there.
+    """Return the verified archive in `cache_dir`; pip downloads it if it is missing.
 
-    pip asks an archive's setup.py for its name, so it gets the hash to compare before it runs anything, and no build
-    tools are fetched for that. Raises UserError if the archive cannot be downloaded or its hash is wrong.
+    pip runs an archive's setup.py to get its name. It therefore gets the hash, which it checks before it runs anything,
+    and fetches no build tools for that. Raises UserError if the archive cannot be downloaded or its hash is wrong.
     """
     archive = cache_dir / ARCHIVE_NAME
     if not archive.exists():
         cache_dir.mkdir(parents=True, exist_ok=True)
-        # Others may download at the same time: the archive appears as a whole.
+        # Other processes may download at the same time, so the archive appears atomically.
         with tempfile.TemporaryDirectory(prefix="download-", dir=cache_dir) as folder:
             failure = _download(Path(folder))
             if (Path(folder) / ARCHIVE_NAME).exists():
@@ -66,7 +66,7 @@ def fetch(cache_dir: Path) -> Path:
 
 
 def unpack(archive: Path, into: Path) -> Path:
-    """Unpack the archive below `into`; the folder that holds Horovod's setup.py."""
+    """Unpack the archive below `into`; return the folder with Horovod's setup.py."""
     with tarfile.open(archive) as tar:
         if sys.version_info >= (3, 12):
             tar.extractall(into, filter="data")

@@ -1,4 +1,4 @@
-"""Build Horovod's wheel with hooks and patches, or take the one built before from the same inputs."""
+"""Build Horovod's wheel with hooks and patches, or use the one built before from the same inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paceline.horovod.release import ARCHIVE_NAME
 BUILD_TIMEOUT_S = 3600
 _PROGRESS = re.compile(r"^\s*\[\s*(\d+)%\]\s*(.*)")
 
-# What is called with a line for the user and how much is done, 0 to 1 (None: unknown).
+# Called with a line for the user and the progress, 0 to 1 (None: unknown).
 Report = Callable[[str, "float | None"], None]
 
 
@@ -51,7 +51,7 @@ def _run(source: Path, out: Path, log: Path, env: Mapping[str, str], report: Rep
             errors="replace",
             start_new_session=True,
         )
-        # Whatever ends us or takes too long, no compiler stays behind.
+        # No compiler is left running after an error, an interrupt or the timeout.
         limit = threading.Timer(BUILD_TIMEOUT_S, _end, [process])
         limit.start()
         try:
@@ -74,12 +74,12 @@ def _wants_mpi(mpi: bool | None) -> bool:
 
 
 def wanted(mpi: bool | None = None, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """What a build here and now would be made from (`paceline.horovod.key.build_inputs`)."""
+    """Return the inputs of a build here and now (`paceline.horovod.key.build_inputs`)."""
     return build_inputs(_wants_mpi(mpi), leave_out)
 
 
 def _new_log(settings: Settings, name: str) -> Path:
-    """An empty file for the output of a build, which no other build writes to."""
+    """Create an empty file for the output of a build, which no other build writes to."""
     folder = settings.cache_dir / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     handle, path = tempfile.mkstemp(prefix=f"{name}-", suffix=".log", dir=folder)
@@ -88,7 +88,7 @@ def _new_log(settings: Settings, name: str) -> Path:
 
 
 def _with_gpu(found: Mapping[str, str]) -> str:
-    """A line about the GPU operations of a build."""
+    """Return a line on the GPU operations of a build."""
     asked = gpu.asked_for(os.environ)
     if not asked:
         return f"GPU operations are off ({gpu.ALL} is not set): tensors on GPUs travel through CPU memory"
@@ -104,11 +104,18 @@ def build(
     mpi: bool | None = None,
     leave_out: Collection[str] = (),
 ) -> Path:
-    """The wheel of Horovod for this Python and the installed frameworks; built only if the cache has none.
+    """Return the wheel of Horovod for this Python and the installed frameworks; build it only if the cache has none.
 
-    `mpi`: with Open MPI (or another MPI) beside Gloo; None follows HOROVOD_WITH_MPI. `leave_out`: patches to leave out,
-    or "hooks", for regression tests. Raises UserError for missing tools or frameworks, a failed download, a wrong
-    archive, anchors that do not match, compile errors (naming the log) and a wheel that is not as it was put there.
+    Args:
+        settings: parsed options; `cache_dir` is the cache.
+        report: called with progress.
+        force: build even if the cache has a wheel.
+        mpi: include Open MPI (or another MPI) in addition to Gloo; None follows HOROVOD_WITH_MPI.
+        leave_out: patches to leave out, or "hooks", for regression tests.
+
+    Raises:
+        UserError: for missing tools or frameworks, a failed download, a wrong archive, anchors that do not match,
+            compile errors (naming the log), and a cached wheel that was changed.
     """
     frameworks = installed_frameworks()
     if not frameworks:
@@ -119,7 +126,7 @@ def build(
     inputs = wanted(mpi, leave_out)
     place = settings.cache_dir / "wheels" / key(inputs)
     kept = None if force else shelf.found(place)
-    if kept is None and not force and inputs["compiler"] == NONE:  # as on nodes that share the cache of another host
+    if kept is None and not force and inputs["compiler"] == NONE:  # such as nodes that share another host's cache
         kept = shelf.alike(settings.cache_dir / "wheels", inputs, without="compiler")
     if kept is not None:
         report(f"Horovod's wheel was built before from the same inputs: {kept}", 1.0)
@@ -150,7 +157,7 @@ def build(
 
 
 def clean(settings: Settings) -> list[Path]:
-    """Remove the archive, all wheels and the log from the cache; what was removed."""
+    """Remove the archive, all wheels and the logs from the cache; return the removed paths."""
     removed = []
     for path in (settings.cache_dir / ARCHIVE_NAME, settings.cache_dir / "wheels", settings.cache_dir / "logs"):
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""Wheels that are carried from one machine to another: written with their digest, checked before they are installed."""
+"""Wheels that are copied to another machine: written with their digest, checked before they are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUFFIX = ".sha256"
 
 
 def write(wheel: Path, folder: Path) -> Path:
-    """Copy `wheel` to `folder`, and a file for `sha256sum -c` with it. Returns the copy."""
+    """Copy `wheel` to `folder` together with a file for `sha256sum -c`. Returns the copy."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         copy = Path(shutil.copy(wheel, folder))
@@ -29,7 +29,7 @@ def write(wheel: Path, folder: Path) -> Path:
 
 
 def read(wheel: Path) -> None:
-    """Raise UserError unless `wheel` is one that Paceline built, as it was written, and fits this machine."""
+    """Raise UserError unless Paceline built `wheel`, it is unchanged, and it fits this machine."""
     digest_file = wheel.with_name(wheel.name + _SUFFIX)
     try:
         expected = digest_file.read_text().split()[0] if digest_file.exists() else None

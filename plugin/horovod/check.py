@@ -1,4 +1,4 @@
-"""Compare the Horovod that is installed with the one this Paceline expects for the frameworks at hand."""
+"""Compare the installed Horovod with the one this Paceline expects for the installed frameworks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from paceline.horovod.release import BUILT_VERSION
 REMEDY = "Run `paceline horovod install` (minutes when it must build, seconds when the wheel is in the cache)."
 IMPORT_TIMEOUT_S = 180
 
-# Where a Horovod that Paceline built says what it was built from.
+# File with the inputs of a Horovod that Paceline built.
 BUILD_INFO = "_paceline/build_info.py"
 _OF_MPI = ("HOROVOD_WITH_MPI", "HOROVOD_WITHOUT_MPI")
 
-# What is looked at for every framework.
+# Findings that concern every framework.
 _ALWAYS = ("Horovod", "hooks and patches")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """Result of one check: `what` was checked, and the found and expected values."""
 
     what: str
     found: str
@@ -45,20 +45,20 @@ def _package_folder() -> Path | None:
 
 
 def inputs_in(build_info: str) -> dict[str, Any]:
-    """The inputs in the text of a built Horovod's build_info.py."""
+    """Return the inputs in the text of a built Horovod's build_info.py."""
     inputs: dict[str, Any] = ast.literal_eval(build_info.partition("INPUTS = ")[2])
     return inputs
 
 
 def built_from() -> Mapping[str, Any] | None:
-    """The inputs of the installed Horovod; None if there is none or it is not ours."""
+    """Return the inputs of the installed Horovod; None if there is none or Paceline did not build it."""
     folder = _package_folder()
     info = folder / BUILD_INFO if folder else None
     return inputs_in(info.read_text()) if info is not None and info.exists() else None
 
 
 def findings() -> list[Finding]:
-    """What was found against what is expected, without importing Horovod or a framework."""
+    """Check the installed Horovod without importing it or a framework."""
     try:
         version = metadata.version("horovod")
     except metadata.PackageNotFoundError:
@@ -67,7 +67,7 @@ def findings() -> list[Finding]:
 
 
 def findings_of(version: str, inputs: Mapping[str, Any] | None) -> list[Finding]:
-    """As `findings`, of a Horovod of this version that was built from `inputs` (None: not by Paceline)."""
+    """Check a Horovod of this version that was built from `inputs` (None: not by Paceline), as `findings`."""
     rows = [Finding(_ALWAYS[0], version, BUILT_VERSION, version == BUILT_VERSION)]
     if inputs is None:
         rows.append(Finding(_ALWAYS[1], "none", changes_digest(), False))
@@ -77,13 +77,13 @@ def findings_of(version: str, inputs: Mapping[str, Any] | None) -> list[Finding]
     installed = installed_frameworks()
     for name in sorted({*installed, *inputs["frameworks"]}):
         built, here = inputs["frameworks"].get(name, "not built"), installed.get(name, "not installed")
-        # A framework that left is no fault; one that came or changed is.
+        # A framework that was removed is not a fault; one that was added or changed is.
         rows.append(Finding(f"built for {name}", built, here, name not in installed or built == here))
     return rows
 
 
 def gpu_findings() -> list[Finding]:
-    """What becomes of tensors on GPUs, by framework; empty for a Horovod that is not ours."""
+    """Describe the handling of GPU tensors, by framework; [] for a Horovod that Paceline did not build."""
     inputs = built_from()
     if inputs is None:
         return []
@@ -95,12 +95,12 @@ def gpu_findings() -> list[Finding]:
 
 
 def lacks(inputs: Mapping[str, Any], asked: Mapping[str, str], mpi: bool | None) -> list[str]:
-    """What is asked for that a Horovod built from `inputs` was not built with.
+    """Return the requested features that a Horovod built from `inputs` lacks.
 
     Args:
         inputs: see `paceline.horovod.key.build_inputs`.
-        asked: variables of Horovod's build that are set now, by name. One that is not set asks for nothing.
-        mpi: with MPI or without; None asks for neither.
+        asked: variables of Horovod's build that are set now, by name; an unset one requests nothing.
+        mpi: with MPI or without; None requests neither.
     """
     differ = [
         f"{name}={value}"
@@ -113,7 +113,7 @@ def lacks(inputs: Mapping[str, Any], asked: Mapping[str, str], mpi: bool | None)
 
 
 def import_findings() -> list[Finding]:
-    """Import Horovod for each installed framework in a process of its own."""
+    """Import Horovod for each installed framework in a separate process."""
     rows = []
     for name in installed_frameworks():
         code = f"import horovod.{name} as hvd; hvd.init(); assert hvd.size() == 1; hvd.shutdown()"
@@ -130,7 +130,7 @@ def import_findings() -> list[Finding]:
 
 
 def wrong_for(framework: str) -> str:
-    """What is wrong with the installed Horovod for `framework` as installed; empty if nothing is."""
+    """Describe the faults of the installed Horovod for `framework` as installed; "" if there are none."""
     wrong = [row for row in findings() if not row.ok and row.what in (*_ALWAYS, f"built for {framework}")]
     details = "; ".join(f"{row.what}: found {row.found}, expected {row.expected}" for row in wrong)
     return details and (

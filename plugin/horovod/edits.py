@@ -1,7 +1,7 @@
-"""What one change to one file of Horovod's source is, and how it is applied.
+"""One change to one file of Horovod's source, and its application.
 
 An edit is anchored on one line of the verified source. The anchor is compared without surrounding white space and must
-match exactly once inside its scope, or the build stops: better no Horovod than one with a hook in the wrong place.
+match exactly once inside its scope, otherwise the build stops: no Horovod is better than one with a misplaced hook.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from paceline.errors import UserError
 
 @dataclass(frozen=True)
 class Edit:
-    """Insert `text` before or after, or put it in place of, the one line that equals `anchor`.
+    """Insert `text` before or after the one line that equals `anchor`, or replace that line.
 
-    `within`: the anchor is looked for from the one line that equals this, to the first later line that starts in
-    column 0 with `}` (C++) or with a letter or `@` (Python); None means the whole file.
-    `text` takes the anchor's indentation.
+    `within`: search for the anchor from the one line that equals this, to the first later line that starts in column 0
+    with `}` (C++) or with a letter or `@` (Python); None searches the whole file. `text` gets the anchor's indentation.
     """
 
     file: str
@@ -50,7 +49,7 @@ def _mismatch(edit: Edit, line: str, found: int) -> UserError:
 
 
 def apply(source: str, edit: Edit) -> str:
-    """`source` with `edit` made. Raises UserError if the anchor does not match exactly once."""
+    """Return `source` with `edit` applied. Raises UserError unless the anchor matches exactly once."""
     lines = source.splitlines(keepends=True)
     matches = [number for number in _scope(lines, edit) if lines[number].strip() == edit.anchor]
     if len(matches) != 1:

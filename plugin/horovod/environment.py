@@ -16,7 +16,7 @@ JOBS = "CMAKE_BUILD_PARALLEL_LEVEL"
 
 
 def _wrapper(folder: Path, with_gpu: bool) -> Path:
-    """A cmake program with our options: Horovod's setup.py passes none on, but lets one name the program."""
+    """Write a cmake program with Paceline's options: Horovod's setup.py passes none, but accepts another program."""
     wrapper = folder / "cmake-with-paceline"
     options = [f"-DCMAKE_PROJECT_horovod_INCLUDE={Path(__file__).with_name('paceline.cmake')}"]
     options += ["-DCMAKE_POLICY_VERSION_MINIMUM=3.5", f"-DPACELINE_WITHOUT_GPU={'OFF' if with_gpu else 'ON'}"]
@@ -27,9 +27,9 @@ def _wrapper(folder: Path, with_gpu: bool) -> Path:
 
 
 def _jobs() -> int:
-    """Number of compilers that run at once: CMAKE_BUILD_PARALLEL_LEVEL, or one per processor.
+    """Return the number of parallel compilers: CMAKE_BUILD_PARALLEL_LEVEL, or one per processor.
 
-    Raises UserError if that is no whole number above 0.
+    Raises UserError if that is not a whole number above 0.
     """
     text = os.environ.get(JOBS, "").strip() or str(os.cpu_count() or 1)
     if not text.isdecimal() or int(text) < 1:
@@ -38,22 +38,23 @@ def _jobs() -> int:
 
 
 def environment(folder: Path, mpi: bool, frameworks: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a build in `folder`; what the user set in HOROVOD_* overrides our defaults.
-
-    Raises UserError as `_jobs`.
+    """Return the environment of a build in `folder`; the user's HOROVOD_* variables override Paceline's defaults.
 
     Args:
-        folder: where the program named by HOROVOD_CMAKE goes.
+        folder: folder for the program named by HOROVOD_CMAKE.
         mpi: build with MPI, too.
         frameworks: version by name.
         found: see `paceline.horovod.found.found`.
+
+    Raises:
+        UserError: as `_jobs`.
     """
     with_gpu = bool(gpu.asked_for(os.environ))
     ours = {
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_MPI" if mpi else "HOROVOD_WITHOUT_MPI": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        # Where ccache is installed Horovod's build uses it; our folder's name differs each time.
+        # Horovod's build uses ccache if it is installed; the folder's name differs each time.
         "CCACHE_BASEDIR": str(folder),
         "CCACHE_NOHASHDIR": "1",
     }
@@ -61,7 +62,7 @@ def environment(folder: Path, mpi: bool, frameworks: Mapping[str, str], found: M
         ours[f"HOROVOD_{'WITH' if name in frameworks else 'WITHOUT'}_{variable}"] = "1"
     if not with_gpu and os.environ.get("HOROVOD_WITH_NVTX") != "1":
         ours["HOROVOD_WITHOUT_NVTX"] = "1"  # its headers are a part of CUDA's
-    # MAKEFLAGS of a make that calls us speak of its own jobs.
+    # Override MAKEFLAGS of an outer make, which refer to its own jobs.
     always = {
         "HOROVOD_CMAKE": str(_wrapper(folder, with_gpu)),
         "HOROVOD_LOCAL_VERSION": LOCAL_VERSION,
@@ -70,6 +71,6 @@ def environment(folder: Path, mpi: bool, frameworks: Mapping[str, str], found: M
     merged = {**ours, **os.environ, **always}
     merged.pop("HOROVOD_CUDA_HOME", None)
     if CUDA_HOME in found:
-        # PyTorch's part of the build takes the folder above any nvcc on PATH for the toolkit otherwise.
+        # Otherwise PyTorch's part of the build uses the folder above any nvcc on PATH as the toolkit.
         merged |= {"HOROVOD_CUDA_HOME": found[CUDA_HOME], CUDA_HOME: found[CUDA_HOME]}
     return merged

@@ -1,4 +1,4 @@
-"""Why a build of Horovod failed, from its output: the lines that matter, and what to do where that is known."""
+"""Cause of a failed build of Horovod, from its output: the relevant lines, and the remedy if it is known."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LAST_LINES = 8
 
 @dataclass(frozen=True)
 class Known:
-    """A cause that `pattern` finds in a line, and its remedy."""
+    """A cause whose `pattern` matches a line, and its remedy."""
 
     pattern: str
     remedy: str
 
 
-# The first line that one of them matches gives the remedy.
+# The first line with a match determines the remedy.
 _TEMPORARY = "Name another folder for temporary files with TMPDIR, one {}, for example TMPDIR=~/tmp."
 KNOWN: tuple[Known, ...] = (
     Known(r"No space left on device|Disk quota exceeded", _TEMPORARY.format("with room")),
@@ -42,11 +42,11 @@ KNOWN: tuple[Known, ...] = (
 
 _CMAKE = re.compile(r"^\s*CMake Error\b")
 _COMPILER = re.compile(r"\b(fatal )?error: |undefined reference to |^\s*\w*(Error|Exception): |: Permission denied$")
-# What make says while CMake tries a compiler.
+# Output of make while CMake tries a compiler.
 _MAKES = re.compile(r"Change Dir: |Run Build Command|^\s*g?make(\[\d+\])?: |Building \w+ object ")
-# What follows the last words of the program that failed: make's, Python's and pip's.
+# First lines after the failed program's output: make's, Python's and pip's.
 _AFTERMATH = re.compile(r"\*\*\* \[|^\s*(Traceback|error: subprocess-exited)")
-# These only say that something above went wrong.
+# Lines that only report a failure above.
 _CONSEQUENCE = re.compile(
     r"CalledProcessError|subprocess-exited-with-error|^\s*error: (subprocess|command)|Failed building wheel"
     r"|BackendSubprocess|^\s*ERROR:"
@@ -58,7 +58,7 @@ def _known(line: str) -> Known | None:
 
 
 def _cmake_error(lines: Sequence[str]) -> list[str]:
-    """The lines of CMake's error that begins `lines`: its head, and the message, which is indented more."""
+    """Return CMake's error that begins `lines`: its head and the message, which is indented more."""
     indent = len(lines[0]) - len(lines[0].lstrip())
     body = takewhile(lambda line: not line.strip() or len(line) - len(line.lstrip()) > indent, lines[1:])
     told = takewhile(lambda line: not line.strip().startswith("Call Stack"), body)
@@ -66,7 +66,7 @@ def _cmake_error(lines: Sequence[str]) -> list[str]:
 
 
 def _excerpts(lines: Sequence[str]) -> Iterable[list[str]]:
-    """The places in the output where something failed, in order."""
+    """Yield the lines of each failure in the output, in order."""
     for number, line in enumerate(lines):
         if _CMAKE.search(line):
             yield _cmake_error(lines[number:])
@@ -75,7 +75,7 @@ def _excerpts(lines: Sequence[str]) -> Iterable[list[str]]:
 
 
 def excerpt(lines: Sequence[str]) -> list[str]:
-    """The lines of the first failures, or the last lines of the output if none looks like one."""
+    """Return the lines of the first failures, or the last lines of the output if none looks like a failure."""
     shown: list[str] = []
     for place in _excerpts(lines):
         for line in place[:_LINES_OF_EACH]:
@@ -88,12 +88,12 @@ def excerpt(lines: Sequence[str]) -> list[str]:
 
 
 def remedy(lines: Sequence[str]) -> str:
-    """What to do, if the cause is a known one; else ""."""
+    """Return the remedy of a known cause; else ""."""
     return next((known.remedy for known in map(_known, lines) if known), "")
 
 
 def failed(lines: Sequence[str], log: object, frameworks: object) -> UserError:
-    """The error of a build with this output, all of which is in `log`."""
+    """Return the error of a build with this output, all of which is in `log`."""
     return UserError(
         "Horovod could not be built:\n  " + "\n  ".join(excerpt(lines)),
         f"{remedy(lines)} The whole log is in {log}. Frameworks seen: {frameworks}.".strip(),

@@ -1,4 +1,4 @@
-"""The CUDA, NCCL and MPI that a build of Horovod would use, found before it begins: they belong to a wheel's key."""
+"""Detection of the CUDA, NCCL and MPI that a build of Horovod would use; they are part of a wheel's key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CUDA_HOME = "CUDA_HOME"
 
 
 def _probe(environ: Mapping[str, str], wanted: Mapping[str, bool]) -> dict[str, str]:
-    """Let CMake look; value by name. What was not found has no entry."""
+    """Run CMake to find the libraries; return value by name. Missing ones have no entry."""
     with tempfile.TemporaryDirectory(prefix="paceline-found-") as temporary:
         folder = Path(temporary)
         shutil.copyfile(Path(__file__).with_name("found.cmake"), folder / "CMakeLists.txt")
@@ -60,9 +60,9 @@ def _require_gpu(found: Mapping[str, str], environ: Mapping[str, str], with_nccl
 
 
 def found(mpi: bool, environ: Mapping[str, str]) -> dict[str, str]:
-    """Version and place of what is asked for of CUDA, NCCL and MPI, by name; empty if nothing is.
+    """Return version and place of the requested CUDA, NCCL and MPI, by name; empty if none is requested.
 
-    Raises UserError if something that is asked for is missing.
+    Raises UserError if a requested one is missing.
     """
     with_cuda = gpu.with_cuda(environ)
     with_nccl = with_cuda and any(library == "NCCL" for library in gpu.asked_for(environ).values())

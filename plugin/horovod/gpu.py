@@ -1,4 +1,4 @@
-"""What a build of Horovod has to do with GPUs: what its variables ask for, and what becomes of a gradient on a GPU."""
+"""GPU support of a Horovod build: operations requested by variables, and the handling of gradients on GPUs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _ROCM = "ROCM"
 
 
 def asked_for(environ: Mapping[str, str]) -> dict[str, str]:
-    """Library by variable of the GPU operations that a build with `environ` has; empty: CUDA and ROCm are off."""
+    """Return the GPU operations of a build with `environ`, variable -> library; empty: CUDA and ROCm are off."""
     return {name: environ[name] for name in VARIABLES[1:] if environ.get(name)}
 
 
 def with_cuda(environ: Mapping[str, str]) -> bool:
-    """Whether a build with `environ` needs a CUDA toolkit."""
+    """Return True if a build with `environ` needs a CUDA toolkit."""
     return bool(asked_for(environ)) and environ.get("HOROVOD_GPU") != _ROCM
 
 
-# Name and file of each framework, and what says in it which CUDA or ROCm it was built with.
+# Name of each framework, and its file with the CUDA or ROCm version that it was built with.
 _TORCH, _TENSORFLOW = ("PyTorch", "version.py"), ("TensorFlow", "python/platform/build_info.py")
 _FRAMEWORKS = {"torch": _TORCH, "tensorflow": _TENSORFLOW}
 
 
 @functools.cache
 def of_framework(framework: str) -> str:
-    """The CUDA or ROCm that "torch" or "tensorflow" was built with, read without importing it; "" if there is none."""
+    """Return the CUDA or ROCm that "torch" or "tensorflow" was built with, without importing it; or ""."""
     spec = importlib.util.find_spec(framework)
     if spec is None or not spec.submodule_search_locations:
         return ""
@@ -48,7 +48,7 @@ def of_framework(framework: str) -> str:
 
 
 def gradients(framework: str, version: str, inputs: Mapping[str, Any]) -> str:
-    """What becomes of a gradient on a GPU in a Horovod that was built from `inputs` (`key.build_inputs`)."""
+    """Describe the handling of a gradient on a GPU in a Horovod that was built from `inputs` (`key.build_inputs`)."""
     name, of_gpus = _FRAMEWORKS[framework][0], of_framework(framework)
     if not of_gpus:
         return f"none: {name} {version} is built without CUDA"

@@ -1,6 +1,6 @@
 """The hook points: every place where Horovod's source calls Paceline, as one table of insertions.
 
-`plugin/bridge/hooks.h` says what each call means. Only insertions; a hook that has nothing to do changes nothing.
+`plugin/bridge/hooks.h` documents each call. All edits are insertions; a hook without work changes nothing.
 """
 
 from __future__ import annotations
@@ -238,8 +238,8 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             within="bool RunLoopOnce(HorovodGlobalState& state) {",
         ),
     ),
-    # Not in the controllers' own methods, which are virtual: where both libraries are loaded, the tables of both have
-    # those of one.
+    # Not in the controllers' own methods, which are virtual: if both libraries are loaded, the virtual tables of both
+    # refer to the methods of one.
     "bits": (
         Edit(_RESPONSE_CACHE, '#include "response_cache.h"', "after", _INCLUDE),
         *(
@@ -277,7 +277,7 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             within="void BackgroundThreadLoop(HorovodGlobalState& state) {",
         ),
     ),
-    # Gloo can wait for one buffer only: transports are told when an operation of theirs has ended.
+    # Gloo can wait for one buffer only, so transports get a callback at the end of an operation.
     "told": (
         Edit(
             _GLOO_BUFFER,
@@ -303,9 +303,9 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             )
         ),
     ),
-    # A message of ours that is longer than what it is received into would end the process; a shorter one, or another
-    # one of the same length, would pass for it. The receiver gets an error of a type that Gloo does not use; all others
-    # see a closed connection. Gloo uses `roffset` of a message's header for bound buffers only.
+    # A message of Paceline's that is longer than the receive buffer would end the process; a shorter one, or another
+    # one of the same length, would be mistaken for the expected one. The receiver gets an error of a type that Gloo
+    # does not use; all others see a closed connection. Gloo uses `roffset` of a header for bound buffers only.
     "lengths": (
         Edit(
             _GLOO_BUFFER,

@@ -1,4 +1,4 @@
-"""Install the built wheel into this Python, unless a Horovod that fits is installed already."""
+"""Install the built wheel into this Python, unless a suitable Horovod is installed already."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ INSTALL_TIMEOUT_S = 600
 
 
 def is_installed(mpi: bool | None) -> bool:
-    """Whether the installed Horovod is the one this Paceline needs, and has what the variables and `mpi` ask for.
+    """Return True if the installed Horovod is the expected one, with the features that the variables and `mpi` request.
 
-    It may come from another machine: which compiler built it does not matter.
+    It may come from another machine: its compiler is ignored.
     """
     inputs = check.built_from()
     return (
@@ -27,16 +27,16 @@ def is_installed(mpi: bool | None) -> bool:
 
 
 def install(wheel: Path) -> None:
-    """pip-install `wheel`, which lies in the cache, replacing any other Horovod.
+    """Install `wheel` from the cache with pip, replacing any other Horovod.
 
-    Raises UserError with pip's words if that fails, and if the wheel is not as it was put into the cache.
+    Raises UserError with pip's message if that fails, and if the wheel in the cache was changed.
     """
     shelf.check(wheel)
     _install(wheel)
 
 
 def install_carried(wheel: Path) -> None:
-    """pip-install `wheel`, which was built on another machine (`paceline.horovod.carried`), and import it.
+    """Install `wheel`, which was built on another machine (`paceline.horovod.carried`), with pip, and import it.
 
     Raises UserError if it does not fit this machine or cannot be imported.
     """

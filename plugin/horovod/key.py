@@ -1,4 +1,4 @@
-"""What a built Horovod depends on, as plain data, and the digest of it that names a wheel in the cache."""
+"""Inputs of a Horovod build, as plain data, and their digest, which names a wheel in the cache."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from paceline.horovod.found import found
 from paceline.horovod.release import ARCHIVE_SHA256, REVISION
 from paceline.horovod.tree import all_edits, our_sources
 
-# Distributions that bring each framework, in order of preference.
+# Distributions that contain each framework, in order of preference.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "torch": ("torch",),
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly", "tensorflow-rocm"),
 }
 
-# Variables of Horovod's own build that change what is built.
+# Variables of Horovod's own build that change its result.
 BUILD_VARIABLES = (
     *gpu.VARIABLES,
     "HOROVOD_ALLOW_MIXED_GPU_IMPL",
@@ -60,11 +60,11 @@ BUILD_VARIABLES = (
 )
 
 
-NONE = "none"  # of a program that is not there
+NONE = "none"  # version of a missing program
 
 
 def installed_frameworks() -> dict[str, str]:
-    """Version by name of the frameworks installed for this Python, read without importing them."""
+    """Return name -> version of the frameworks installed for this Python, without importing them."""
     found = {}
     for name, distributions in FRAMEWORKS.items():
         for distribution in distributions:
@@ -77,7 +77,7 @@ def installed_frameworks() -> dict[str, str]:
 
 
 def changes_digest(leave_out: Collection[str] = ()) -> str:
-    """Digest of everything we change in Horovod: edits, our sources, the build's own files."""
+    """Return the digest of all changes to Horovod: edits, Paceline's sources, the build's own files."""
     digest = hashlib.sha256()
     for edit in all_edits(leave_out):
         digest.update(repr(edit).encode())
@@ -95,14 +95,14 @@ def _first_line(*command: str) -> str:
 
 
 def set_variables() -> dict[str, str]:
-    """The variables of Horovod's build that are set, with their values."""
+    """Return the variables of Horovod's build that are set, with their values."""
     return {name: os.environ[name] for name in BUILD_VARIABLES if os.environ.get(name)}
 
 
 def build_inputs(mpi: bool, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """Everything that a wheel built here and now would depend on.
+    """Return all inputs that a wheel built here and now depends on.
 
-    Raises UserError if something that is asked for is missing (`paceline.horovod.found.found`).
+    Raises UserError if a requested part is missing (`paceline.horovod.found.found`).
     """
     return {
         "archive": ARCHIVE_SHA256,
@@ -120,5 +120,5 @@ def build_inputs(mpi: bool, leave_out: Collection[str] = ()) -> dict[str, Any]:
 
 
 def key(inputs: dict[str, Any]) -> str:
-    """The name of a wheel in the cache."""
+    """Return the name of a wheel in the cache."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:20]

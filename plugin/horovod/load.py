@@ -1,4 +1,4 @@
-"""Load Horovod's module for a framework, or say clearly what is missing."""
+"""Load Horovod's module for a framework, or report clearly what is missing."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def require(framework: str) -> None:
 
 
 def load(framework: str) -> Any:
-    """The module horovod.<framework> ("torch" or "tensorflow"), which is installed under that name.
+    """Import and return horovod.<framework> ("torch" or "tensorflow"; `framework` is also its import name).
 
-    Checks first: a library built for another version of the framework fails to load with words that help nobody.
-    Raises HorovodMissing.
+    Checks the installation first, because a library built for another version of the framework fails with an unhelpful
+    message. Raises HorovodMissing.
     """
     if importlib.util.find_spec(framework) is None:
         raise HorovodMissing(

@@ -1,4 +1,4 @@
-"""Runs pip for this Python."""
+"""Calls of pip for this Python."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def require(*packages: str) -> None:
 
 
 def command(*words: str) -> list[str]:
-    """The command line of `pip words...`. Raises UserError without pip."""
+    """Return the command line of `pip words...`. Raises UserError without pip."""
     require("pip")
     return [sys.executable, "-m", "pip", *words]

@@ -1,4 +1,4 @@
-"""What a build of Horovod needs of the machine, looked at before it begins: tools, and room for its files."""
+"""Requirements of a build of Horovod, checked before it begins: tools, and room for its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CACHE_BYTES = 20 * MIB
 
 
 def tools(mpi: bool) -> None:
-    """Raise UserError unless compiler, CMake and make are there, and this Python's headers and packages for builds."""
+    """Raise UserError unless compiler, CMake, make, Python's headers and its packages for builds are installed."""
     pip.require("pip", "setuptools", "wheel")
     cxx = os.environ.get("CXX", "c++")
     wanted = {cxx: "g++", "cmake": "cmake", "make": "make"}
@@ -63,7 +63,7 @@ def cache(folder: Path) -> None:
 
 
 def temporary_folder() -> None:
-    """Raise UserError unless the temporary folder has room for a build, and lets programs run."""
+    """Raise UserError unless the temporary folder has room for a build, and programs may run there."""
     folder = Path(tempfile.gettempdir())
     _room(folder, TEMPORARY_BYTES, "The temporary folder", "TMPDIR")
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
@@ -84,7 +84,7 @@ def _room(folder: Path, needed_bytes: int, what: str, names: str) -> None:
 
 @contextlib.contextmanager
 def disk_full(folder: str) -> Iterator[None]:
-    """Raise UserError where a write fails because `folder` has no room left or the quota is used up."""
+    """Raise UserError if a write fails because `folder` is full or the quota is exceeded."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Wheels in the cache, each in a folder named by its digest: what is installed is what was built.
+"""Wheels in the cache, each in a folder named by its digest, so that the installed wheel is the built one.
 
-Other processes and hosts may put wheels on the same shelf at the same time, also over a network's file system: nobody
-writes to a file that others read, and a wheel appears as a whole.
+Other processes and hosts may add wheels at the same time, also over a network file system. Therefore no process writes
+to a file that others read, and a wheel appears atomically.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from paceline.errors import UserError
 
 INPUTS = "inputs.json"
-# Folders of other processes, which come and go, do not match the pattern.
+# Temporary folders of other processes do not match the digest's pattern.
 _PARTIAL, _DIGEST = ".partial-", "[0-9a-f]*"
 
 
 def digest(wheel: Path) -> str:
-    """The sha256 of a file, in hexadecimal digits."""
+    """Return the sha256 of a file, in hexadecimal digits."""
     return hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
 def put(wheel: Path, shelf: Path, inputs: Mapping[str, Any]) -> Path:
-    """Copy `wheel` and what it was built from to `shelf`; wheels that were changed there go. Returns the copy."""
+    """Copy `wheel` and its inputs to `shelf`, and remove wheels there that were changed. Returns the copy."""
     shelf.mkdir(parents=True, exist_ok=True)
     for other in _wheels(shelf):
         if digest(other) != other.parent.name:
@@ -42,13 +42,13 @@ def put(wheel: Path, shelf: Path, inputs: Mapping[str, Any]) -> Path:
         partial.rename(place)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)
-        if not (place / wheel.name).exists():  # else another process has put the same one there
+        if not (place / wheel.name).exists():  # else another process has added the same wheel
             raise
     return place / wheel.name
 
 
 def found(shelf: Path) -> Path | None:
-    """The wheel on `shelf`; None if there is none. Raises UserError if it is not as it was put there."""
+    """Return the wheel on `shelf`; None if there is none. Raises UserError if it was changed."""
     for wheel in _wheels(shelf):
         check(wheel)
         return wheel
@@ -56,7 +56,7 @@ def found(shelf: Path) -> Path | None:
 
 
 def alike(shelves: Path, inputs: Mapping[str, Any], without: str) -> Path | None:
-    """A wheel on any of `shelves` that was built from `inputs`, but for the one named `without`; None if none is."""
+    """Return a wheel on any of `shelves` that was built from `inputs`, ignoring the one named `without`; or None."""
     for file in sorted(shelves.glob(f"{_DIGEST}/{_DIGEST}/{INPUTS}")):
         if {**json.loads(file.read_text()), without: None} == {**inputs, without: None}:
             for wheel in file.parent.glob("horovod-*.whl"):
@@ -66,7 +66,7 @@ def alike(shelves: Path, inputs: Mapping[str, Any], without: str) -> Path | None
 
 
 def check(wheel: Path) -> None:
-    """Raise UserError unless `wheel` is what was put there."""
+    """Raise UserError if `wheel` was changed."""
     if digest(wheel) != wheel.parent.name:
         raise UserError(
             f"{wheel} is not the wheel that was built and put there: its folder is named by another sha256.",

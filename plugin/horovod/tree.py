@@ -1,4 +1,4 @@
-"""Horovod's source tree with hooks, patches and our own sources in it, ready to build."""
+"""Horovod's source tree with hooks, patches and Paceline's sources, ready to build."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paceline.horovod import edits
 from paceline.horovod.hooks import HOOKS
 from paceline.horovod.patches.table import GLUE, PATCHES
 
-# Where our sources stand in Horovod's tree; the C++ folder is on the include path.
+# Places of Paceline's sources in Horovod's tree; the C++ folder is on the include path.
 CPP_FOLDER = "paceline"
 PYTHON_FOLDER = "horovod/_paceline"
-# The parts of the core that the bridge includes. Others are for Python only: a change there needs no new Horovod.
+# Files of the core that the bridge includes. Others are for Python only, and a change of them needs no new Horovod.
 CORE_IN_HOST = (
     "active_plan",
     "arguments",
@@ -36,10 +36,10 @@ CORE_IN_HOST = (
     "votes",
     "waiting",
 )
-# And these rooms of it, whole.
+# Folders of the core that the bridge includes as a whole.
 ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "text", "transport")
 
-# Rows of the table of hooks that call nothing of ours: the bridge is compiled against them.
+# Hooks that do not call Paceline, but that the bridge is compiled against.
 _BENEATH = ("include", "handed", "told", "lengths")
 LEAVABLE = ("hooks", *(patch.name for patch in PATCHES))
 
@@ -49,7 +49,7 @@ def _folder(package: object) -> Path:
 
 
 def our_sources() -> dict[str, Path]:
-    """Our files that go into Horovod's tree, by their place in it."""
+    """Return Paceline's files for Horovod's tree, by their place in it."""
     files = {}
     for name, package in (("core", paceline.core), ("bridge", paceline.bridge)):
         folder = _folder(package)
@@ -63,7 +63,7 @@ def our_sources() -> dict[str, Path]:
 
 
 def all_edits(leave_out: Collection[str] = ()) -> list[edits.Edit]:
-    """Every edit to make. `leave_out` names patches, or "hooks": for tests that show what each is good for."""
+    """Return every edit. `leave_out` names patches, or "hooks", for tests that show the effect of each."""
     for name in leave_out:
         if name not in LEAVABLE:
             raise UserError(f"{name!r} is neither 'hooks' nor a patch.", nearest(name, list(LEAVABLE)))
@@ -78,7 +78,10 @@ def all_edits(leave_out: Collection[str] = ()) -> list[edits.Edit]:
 
 
 def prepare(source: Path, leave_out: Collection[str] = ()) -> None:
-    """Make all edits in the tree at `source` and put our sources into it. Raises UserError if an anchor is amiss."""
+    """Apply all edits in the tree at `source`, and copy Paceline's sources to it.
+
+    Raises UserError if an anchor does not match.
+    """
     by_file: dict[str, list[edits.Edit]] = {}
     for edit in all_edits(leave_out):
         by_file.setdefault(edit.file, []).append(edit)

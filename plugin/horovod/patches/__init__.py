@@ -1,1 +1,1 @@
-"""Edits that end faults of Horovod."""
+"""Edits that correct faults of Horovod."""

@@ -1,14 +1,14 @@
-"""Gloo's bound buffers beside other messages of their connection.
+"""Edits for Gloo's bound buffers on a connection with other messages.
 
-Gloo's reduce-scatter assumes an empty connection: a send is in the kernel when the call returns. Where messages of
-ours are in flight, a send is queued, and reads its memory later.
+Gloo's reduce-scatter assumes an idle connection, where the kernel has all bytes when a send returns. With Paceline's
+messages in flight, a send is queued, and reads its memory later.
 """
 
 from __future__ import annotations
 
 from paceline.horovod.edits import Edit
 
-# Horovod's CMakeLists.txt makes the copy for TensorFlow (compatible17_gloo) of this one.
+# Horovod's CMakeLists.txt copies this file for TensorFlow (compatible17_gloo).
 _REDUCE_SCATTER = "third_party/gloo/gloo/reduce_scatter.h"
 _PAIR = "third_party/gloo/gloo/transport/tcp/pair.cc"
 
@@ -30,7 +30,7 @@ BOUND_BUFFERS: tuple[Edit, ...] = (
         "  }\n"
         "}\n",
     ),
-    # The result is written into the memory that was sent from.
+    # The result overwrites the memory of the sends.
     Edit(
         _REDUCE_SCATTER,
         "bufferOffset = 0;",
@@ -42,14 +42,14 @@ BOUND_BUFFERS: tuple[Edit, ...] = (
         "  buffer->waitSend();\n"
         "}",
     ),
-    # The memory of what is sent last ends with the algorithm.
+    # The memory of the last sends is freed at the end of the algorithm.
     Edit(
         _REDUCE_SCATTER,
         "for (auto& recvNotificationBuf : recvNotificationBufs_) {",
         "before",
         "for (auto& sendNotificationBuf : sendNotificationBufs_) {\n  sendNotificationBuf->waitSend();\n}",
     ),
-    # Where an error ends an algorithm, what is queued or being received would go on in memory that is gone.
+    # If an error ends an algorithm, queued sends and receives in progress would access freed memory.
     Edit(
         _PAIR,
         "buffers_.erase(buf->slot_);",

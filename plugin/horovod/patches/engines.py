@@ -1,4 +1,4 @@
-"""Edits of horovod.ray and horovod.spark, which start ranks by themselves."""
+"""Edits of horovod.ray and horovod.spark, which start ranks themselves."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _INITIALIZE = tuple(
     f"bool ProcessSet::Initialize(const {kind}Context& global_{kind.lower()}_context) {{" for kind in ("MPI", "Gloo")
 )
 
-# Every function that hands in an operation.
+# Every function that submits an operation.
 _ENQUEUES = (
     "EnqueueTensorAllreduces(std::vector<std::shared_ptr<OpContext>>& contexts,",
     "EnqueueTensorAllgathers(std::vector<std::shared_ptr<OpContext>>& contexts,",
@@ -39,7 +39,7 @@ _ADDS = (
 _ANSWER_ALL = "void TensorQueue::FinalizeTensorQueue(const Status& status) {"
 
 DEAD_RANK: tuple[Edit, ...] = (
-    # Gloo: whoever waits at a pair hears that it has ended; those in the middle of a message, too.
+    # Gloo: report the end of a pair to all waiting buffers, including those in the middle of a message.
     Edit(
         _PAIR,
         "// Loop through pending send operations.",
@@ -66,7 +66,7 @@ DEAD_RANK: tuple[Edit, ...] = (
         "}",
         within="void Pair::close() {",
     ),
-    # All connections are known, and one of each rank to rank 0 watches.
+    # Register all connections; one from each rank to rank 0 is for liveness.
     Edit(_GLOO_CONTEXT, '#include "memory_store.h"', "after", _INCLUDE),
     Edit(_GLOO_CONTEXT, "context->connectFullMesh(*store, dev);", "after", f"{_CALL}Connected(context);"),
     Edit(
@@ -78,7 +78,7 @@ DEAD_RANK: tuple[Edit, ...] = (
     ),
     Edit(_HTTP_STORE, '#include "gloo_context.h"', "after", _INCLUDE),
     Edit(_HTTP_STORE, "while (!CheckKeys(keys)) {", "after", f"  {_CALL}ThrowIfFailed();"),
-    # What ends the background thread ends the world.
+    # The end of the background thread ends the world.
     Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", _INCLUDE),
     Edit(
         _OPERATIONS,
@@ -94,7 +94,7 @@ DEAD_RANK: tuple[Edit, ...] = (
         f"status = Status::UnknownError({_CALL}Explain(ex));",
         within="void PerformOperation(Response response, ProcessSet& process_set) {",
     ),
-    # Operations that end with it, or come later, are told why.
+    # Operations that end with the world, or are submitted later, get the reason.
     Edit(_PROCESS_SET, '#include "controller.h"', "before", _INCLUDE),
     Edit(
         _PROCESS_SET,
@@ -107,7 +107,7 @@ DEAD_RANK: tuple[Edit, ...] = (
         Edit(_OPERATIONS, "return SHUT_DOWN_ERROR;", "replace", f"return {_CALL}Ended(SHUT_DOWN_ERROR);", within=one)
         for one in _ENQUEUES
     ),
-    # An operation that is handed in while the last ones are being answered would never be.
+    # An operation submitted while the last ones are being answered would never get an answer.
     Edit(_TENSOR_QUEUE + ".cc", '#include "logging.h"', "after", _INCLUDE),
     Edit(_TENSOR_QUEUE + ".h", "void FinalizeTensorQueue(const Status& status);", "after",
          "// For a new world.\nvoid Open();"),
@@ -123,8 +123,8 @@ DEAD_RANK: tuple[Edit, ...] = (
         )
         for one in _ADDS
     ),
-    # Tensors are let go without a lock: that of PyTorch may want the interpreter's lock, whose holder, handing in an
-    # operation, may want ours.
+    # Release tensors without holding a lock: PyTorch may need the interpreter's lock for that, whose holder may be
+    # submitting an operation and wait for the queue's lock.
     Edit(
         _TENSOR_QUEUE + ".cc",
         "std::lock_guard<std::mutex> guard(mutex_);",
@@ -217,8 +217,8 @@ PROCESS_SETS: tuple[Edit, ...] = (
         f"{_CALL}CheckSameRanks(global_gloo_context.ctx, registered_global_ranks);",
         within=_INITIALIZE[1],
     ),
-    # Sets are removed in agreement, unless there is nobody to agree with. Then they stay until the thread has ended:
-    # others may be looking at them.
+    # Sets are removed by agreement of all ranks. After the end of the world they stay until the background thread has
+    # ended, because other threads may use them.
     Edit(
         _PROCESS_SET,
         "MarkProcessSetForRemoval(id);",
@@ -259,7 +259,7 @@ PROCESS_SETS: tuple[Edit, ...] = (
         "after",
         "\n// Forget all sets but the global one, without asking anybody.\nvoid Clear();",
     ),
-    # In Python: what cannot be registered is refused before it reaches C++, and errors say why.
+    # In Python: refuse process sets that cannot be registered before they reach C++, and give the reason in errors.
     Edit(_BASICS, "nrank = len(ranks)", "before", "_paceline_glue.check_process_set(ranks, self.size())"),
     Edit(
         _PROCESS_SETS,

@@ -1,6 +1,6 @@
-"""Edits of Horovod's launcher, horovodrun: what it may import, and what it waits for.
+"""Edits of Horovod's launcher, horovodrun: its imports, and its waits.
 
-Each hands over to a module of `plugin/horovod/shims`.
+Each calls a module of `plugin/horovod/shims`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTS = ("mpi", "gloo", "nccl", "ddl", "ccl")
 _SAY_BUILD = " ".join(f'\\"built_with_{part}\\": \\"${{HAVE_{part.upper()}}}\\",' for part in _PARTS)
 _METADATA = 'file(APPEND "${CMAKE_LIBRARY_OUTPUT_DIRECTORY_ROOT}/metadata.json"'
 
-# The build writes down what it compiles in, where it already writes the frameworks' versions; launching asks that.
+# The build records its parts in the file with the frameworks' versions; the launcher reads it.
 LIGHT_EDITS: tuple[Edit, ...] = (
     Edit(_CMAKE, _METADATA + ' "\\"dummy\\": \\"none\\"\\n}")', "before", f'{_METADATA} "{_SAY_BUILD}\\n")'),
     *(
@@ -32,7 +32,7 @@ LIGHT_EDITS: tuple[Edit, ...] = (
         )
         for part in _PARTS
     ),
-    # What --check-build still imports is muted in Python only; C++ writes to the descriptors.
+    # Horovod mutes the imports of --check-build in Python only; C++ writes to the descriptors.
     Edit(
         _UTIL,
         "sys.stderr = open(os.devnull, 'w')",
@@ -41,9 +41,9 @@ LIGHT_EDITS: tuple[Edit, ...] = (
     ),
 )
 
-# A handler runs between any two steps of the main thread, those of the same handler too, and Event.set() takes a lock
-# that is not for the same thread twice. Two signals are common: a parent that dies sends one for each of its threads
-# (prctl(2), PR_SET_PDEATHSIG), and users press Ctrl-C again.
+# A signal handler may run between any two instructions of the main thread, even inside the same handler, and the lock
+# of Event.set() is not reentrant. Two signals are common: a parent that dies sends one for each of its threads
+# (prctl(2), PR_SET_PDEATHSIG), and users press Ctrl-C twice.
 _HANDLERS = "def register_shutdown_event():"
 TWO_SIGNALS_EDITS: tuple[Edit, ...] = (
     Edit(_GLOO_RUN, "event = threading.Event()", "after", "told = []", within=_HANDLERS),

@@ -1,4 +1,4 @@
-"""Edits of the patch "two-libraries": Horovod for PyTorch and for TensorFlow are both whole in one process."""
+"""Edits of the patch "two-libraries": Horovod for PyTorch and for TensorFlow both work in one process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LINKED = (
 )
 
 TWO_LIBRARIES_EDITS = (
-    # Tables of virtual functions are data, which -Bsymbolic-functions leaves to the library that was loaded first.
+    # Virtual tables are data, which -Bsymbolic-functions resolves to the library that was loaded first.
     Edit("CMakeLists.txt", _LINKED.format("-Bsymbolic-functions"), "replace", _LINKED.format("-Bsymbolic")),
-    # Modules of both libraries share horovod.common.process_sets, which knows the library that was imported last.
+    # Modules of both libraries share horovod.common.process_sets, which refers to the library imported last.
     Edit(_BASICS, "_init_process_sets(process_sets)", "before", "_setup_process_sets(self)"),
     Edit(
         _BASICS,

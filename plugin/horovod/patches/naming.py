@@ -1,4 +1,4 @@
-"""Edits that give operations without a name one that is the same on every rank, whatever process sets there are."""
+"""Edits that give unnamed operations equal names on every rank, with any process sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
 _TENSORFLOW_OPS = "horovod/tensorflow/mpi_ops.py"
 _PROCESS_SET = "horovod/common/process_set.cc"
 
-# Lines of the PyTorch operations that ask for a name, with the function where there are two of them.
+# Lines of the PyTorch operations that request a name, with the function if a line occurs twice.
 _TORCH_CALLS: tuple[tuple[str, str | None], ...] = (
     *(
         (f'GetOpName("{kind}", name, handle), {device},', None)
@@ -40,7 +40,7 @@ TORCH_NAMES: tuple[Edit, ...] = (
         Edit(_TORCH_OPS, line, "replace", line.replace("name, handle)", "name, process_set_id)"), within=within)
         for line, within in _TORCH_CALLS
     ),
-    # The next set with this id may have other members.
+    # A later set with this id may have other ranks.
     Edit(_PROCESS_SET, '#include "process_set.h"', "after", '#include "bridge/patches.h"'),
     Edit(_PROCESS_SET, "ids_.push_back(id);", "after", "::horovod::paceline::NewProcessSet();"),
     Edit(
@@ -51,8 +51,8 @@ TORCH_NAMES: tuple[Edit, ...] = (
     ),
 )
 
-# TensorFlow names an operation after the tensor it takes, and a second one of the same tensor differently: members of a
-# process set, which may take a tensor twice, would have another name for the second than the others for their first.
+# TensorFlow names an operation after its tensor, and a second operation on the same tensor differently. A rank of a
+# process set may use a tensor twice, and its second operation would be named unlike the other ranks' first.
 _GRAPH_NAMES = (
     *(
         f"name = 'Horovod{kind}_%s' % _normalize_name(tensor.name)"

@@ -1,6 +1,6 @@
-"""Edits of Horovod's launcher: who can read what it hands to ranks, and who can reach it.
+"""Edits of Horovod's launcher that hide the environment of ranks from other users, and its services from the network.
 
-What is handed over how is in `plugin/horovod/shims`, private_environment.py and listening.py.
+`plugin/horovod/shims`, private_environment.py and listening.py, has the implementation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RANK = "def _exec_command_fn(settings):"
 _TASKS = "def _launch_task_servers(all_host_names, local_host_names, driver_addresses,"
 
 ENVIRONMENT_EDITS: tuple[Edit, ...] = (
-    # Ranks: the text of the command knows what it is made from, and is started without the environment in it.
+    # Ranks: the command keeps its parts, and is started without the environment in its text.
     Edit(
         _GLOO_RUN,
         "return slot_info_to_command",
@@ -45,7 +45,7 @@ ENVIRONMENT_EDITS: tuple[Edit, ...] = (
         "exit_code = safe_shell_exec.execute(*start.shell_and_environment(command),",
         within=_RANK,
     ),
-    # The processes that find out which interface hosts share: their settings have the key in them.
+    # Task services, which probe for an interface that hosts share: their settings contain the job's key.
     Edit(
         _DRIVER_SERVICE,
         "if host_name not in local_host_names:",
@@ -68,7 +68,7 @@ ENVIRONMENT_EDITS: tuple[Edit, ...] = (
         "replace",
         f"{_PRIVATE}settings = codec.loads_base64(private_environment.task_settings(sys.argv[4]))",
     ),
-    # Elastic ranks send the key of their service; whoever asked the rendezvous for what is stored there had it, too.
+    # Elastic ranks send the key of their service, which the rendezvous server would return to any client.
     Edit(
         _ELASTIC_RENDEZVOUS,
         "super(RendezvousHandler, self)._put_value(scope, key, value)",
@@ -77,7 +77,7 @@ ENVIRONMENT_EDITS: tuple[Edit, ...] = (
     ),
 )
 
-# HTTPServer's own looks this host's name up, which may take long and is used by nobody.
+# HTTPServer's own method looks up this host's name, which may take long and is not needed.
 _BIND = "    server_bind = socketserver.TCPServer.server_bind"
 _ELASTIC = (
     "def launch_gloo_elastic(command_or_func, exec_command, settings, env, get_common_interfaces, rendezvous, "
@@ -85,7 +85,7 @@ _ELASTIC = (
 )
 
 LOOPBACK_EDITS: tuple[Edit, ...] = (
-    # The two servers of the launcher listen where ranks are told to find them.
+    # The two servers of the launcher listen on the address that ranks get.
     Edit(
         _SERVERS,
         "class RendezvousHTTPServer(socketserver.ThreadingMixIn, HTTPServer, object):",
@@ -113,7 +113,7 @@ LOOPBACK_EDITS: tuple[Edit, ...] = (
         "replace",
         "global_rendezv_port = rendezvous.start(address=server_ip)",
     ),
-    # Elastic: that address is known later, and nobody asks the rendezvous before ranks are started.
+    # Elastic: that address is known later, and no client needs the rendezvous server before ranks are started.
     Edit(_GLOO_RUN, "global_rendezv_port = rendezvous.start(handler)", "replace", "", within=_ELASTIC),
     Edit(
         _GLOO_RUN,
@@ -135,7 +135,7 @@ LOOPBACK_EDITS: tuple[Edit, ...] = (
         "replace",
         "run_func_server_port = run_func_server.start_server(driver_ip)",
     ),
-    # The service of each elastic rank, and those that probe interfaces.
+    # The service of each elastic rank, and the task services.
     Edit(_SERVICE, "self._server, _ = find_port(", "before", "from horovod._paceline import listening"),
     Edit(
         _SERVICE,

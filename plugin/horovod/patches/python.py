@@ -1,6 +1,6 @@
 """Edits of Horovod's Python files for Keras 3.
 
-Each hands over to `paceline.horovod.shims.keras3`, which does nothing where Keras 3 is not in use.
+Each calls `paceline.horovod.shims.keras3`, which has no effect unless Keras 3 is in use.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KERAS3_EDITS: tuple[Edit, ...] = (
         "after",
         f"{_SHIM}\nkeras3.install(tf)",
     ),
-    # Groups told variables apart by name; Keras 3 calls every kernel "kernel".
+    # Groups identified variables by name; Keras 3 names every kernel "kernel".
     Edit(
         TENSORFLOW,
         "var_name2grad[var.name] = (i, grad)",
@@ -53,7 +53,7 @@ KERAS3_EDITS: tuple[Edit, ...] = (
         "grad_group.append(var_name2grad[var.ref()])",
     ),
     Edit(TENSORFLOW, "del var_name2grad[var.name]", "replace", "del var_name2grad[var.ref()]"),
-    # A tf.function takes variables of Keras 3 as tensors; tf.Variables stay what they are.
+    # A tf.function converts variables of Keras 3 to tensors, but not tf.Variables.
     Edit(
         TENSORFLOW,
         "rg = self._allreduce_grads(rg, rs, use_generic_names)",

@@ -1,6 +1,6 @@
-"""Faults of Horovod 0.28.1 that Paceline cannot live with, each with its patch.
+"""Faults of Horovod 0.28.1 that Paceline must correct, each with its patch.
 
-Each patch has a regression test in integration_tests/faults that fails on a host built without it
+Each patch has a regression test in integration_tests/faults that fails with a Horovod built without the patch
 (`paceline horovod build --leave-out NAME`, `make patches`).
 """
 
@@ -22,7 +22,7 @@ from paceline.horovod.patches.ticks import TICKS_EDITS
 
 @dataclass(frozen=True)
 class Patch:
-    """`fault`: what users see without it."""
+    """A patch; `fault` describes what users see without it."""
 
     name: str
     fault: str
@@ -41,7 +41,7 @@ _RUNNER = "horovod/runner/__init__.py"
 _BASICS = "horovod/common/basics.py"
 
 _CONNECT = "if (!::horovod::paceline::Connect([&] {"
-# What was opened so far is given back, so that shutdown() and another init() find a clean slate.
+# Release what was opened so far, so that shutdown() and another init() start from a clean state.
 _CONNECT_FAILED = (
     "})) {\n"
     "  state.process_set_table.Get(0).Finalize(SHUT_DOWN_ERROR);\n"
@@ -53,7 +53,7 @@ _CONNECT_FAILED = (
 )
 _INITIALIZE = "void BackgroundThreadLoop(HorovodGlobalState& state) {"
 
-# What scripts wrap optimizers and tapes with, and what must know the wrapped optimizer.
+# Functions with which scripts wrap optimizers and tapes, and functions on wrapped optimizers.
 _OURS_IF_ASKED = "from horovod._paceline import unmodified as _paceline\n\n\n@_paceline.ours_if_asked"
 _WRAPPERS = (
     (_TORCH_OPTIMIZER, "def DistributedOptimizer(optimizer, named_parameters=None,"),
@@ -371,7 +371,7 @@ PATCHES: tuple[Patch, ...] = (
                 _OPERATIONS,
                 "state.parameter_manager.SetTensorFusionThresholdBytes(128 * 1024 * 1024);",
                 "before",
-                # In its place: controllers refer to it. Nobody else uses it before initialization is done.
+                # Replaced in place, because controllers refer to it. No other thread uses it before the end of init().
                 "state.parameter_manager.~ParameterManager();\nnew (&state.parameter_manager) ParameterManager();",
                 within=_INITIALIZE,
             ),
@@ -385,7 +385,7 @@ PATCHES: tuple[Patch, ...] = (
                 _CONTROLLER,
                 "parameter_manager_.TensorFusionThresholdBytes();",
                 "after",
-                # Room is left for what is rounded up below.
+                # Leave room for the rounding up below.
                 "proposed_fusion_threshold =\n"
                 "    std::min(proposed_fusion_threshold, (int64_t{1} << 31) - (int64_t{1} << 20));",
                 within="int64_t Controller::TensorFusionThresholdBytes() {",
@@ -394,8 +394,8 @@ PATCHES: tuple[Patch, ...] = (
     ),
 )
 
-# Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, what an exchange replaces, and
-# what else patches rely on.
+# Not faults: calls of Paceline from Horovod's Python code when a world begins or ends, functions that an exchange
+# replaces, and prerequisites of patches.
 GLUE: tuple[Edit, ...] = (
     Edit(
         _BASICS,
@@ -403,14 +403,14 @@ GLUE: tuple[Edit, ...] = (
         "after",
         "from horovod._paceline import glue as _paceline_glue",
     ),
-    # PyTorch's CUDA build and any nvcc on PATH would decide that the library is built with CUDA (paceline.cmake).
+    # Otherwise PyTorch's CUDA build and any nvcc on PATH would make the library use CUDA (paceline.cmake).
     Edit(
         "cmake/Modules/FindPytorch.cmake",
         'string(TOUPPER "${Pytorch_ROCM}" Pytorch_ROCM)',
         "after",
         "if(PACELINE_WITHOUT_GPU)\n  set(Pytorch_CUDA FALSE)\n  set(Pytorch_ROCM FALSE)\nendif()",
     ),
-    # g++ 13 and newer do not compile it without: what other headers bring along is less from there on.
+    # g++ 13 and newer need these includes, because their headers include fewer others.
     Edit("horovod/common/group_table.h", "#include <mutex>", "before", "#include <cstdint>"),
     Edit("horovod/common/group_table.h", "#include <queue>", "after", "#include <string>"),
     Edit(_BASICS, "initialization_ok = True", "before", "_paceline_glue.before_init(self.MPI_LIB_CTYPES)"),

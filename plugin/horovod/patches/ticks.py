@@ -1,11 +1,11 @@
-"""Gloo's thread of each network device sleeps until something happens."""
+"""Edits that let Gloo's thread of each network device sleep until an event, instead of polling every 10 ms."""
 
 from __future__ import annotations
 
 from paceline.horovod.edits import Edit
 
 _LOOP = "third_party/gloo/gloo/transport/tcp/loop.cc"
-# What wakes the thread: it finds a byte in its pipe and a function that does nothing.
+# Wakes the thread with a byte in its pipe and a function without effect.
 _WAKE = "defer([] {});"
 
 TICKS_EDITS = (
@@ -15,8 +15,8 @@ TICKS_EDITS = (
         "replace",
         "nfds = epoll_wait(fd_, events.data(), events.size(), 1000);",
     ),
-    # Who takes a connection out waits until the thread has come round, which may be long now: it is woken. Both hold
-    # the lock, so that it does not come round before it is waited for.
+    # A thread that removes a connection waits for the loop's next iteration, which may take long now: wake the loop.
+    # Both hold the lock, so that the iteration cannot end before the wait begins.
     Edit(_LOOP, "cv_.wait(lock);", "before", _WAKE, within="void Loop::unregisterDescriptor(int fd, Handler* h) {"),
     Edit(
         _LOOP,

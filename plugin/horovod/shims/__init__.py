@@ -1,1 +1,1 @@
-"""Paceline's part of Horovod's Python face: the Horovod that Paceline builds imports it (host/handover.py)."""
+"""Paceline modules that Horovod's Python files import, in a Horovod that Paceline built (handover.py)."""

@@ -1,4 +1,4 @@
-"""What Horovod's libraries were compiled with, without loading one: that takes a framework, seconds of it."""
+"""Parts compiled into Horovod's libraries, without loading one, which would import a framework and take seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @functools.cache
 def known(part: str) -> bool | None:
-    """Whether `part` ("mpi", "gloo", "nccl", "ddl", "ccl") was compiled in; None where the build does not tell."""
+    """Return True if `part` ("mpi", "gloo", "nccl", "ddl", "ccl") was compiled in; None if that was not recorded."""
     try:
         found = importlib.util.find_spec("horovod")
         written = json.loads((Path(str(found and found.origin)).parent / "metadata.json").read_text())

@@ -1,7 +1,7 @@
-"""Elastic jobs: a first host that is enough starts the job, and no wait for hosts is silent.
+"""Elastic jobs: the first host starts the job if it has enough slots, and every wait for hosts is reported.
 
-Horovod learns by probing which network interface all hosts share, for which it waits until there are two. `driver` is
-its ElasticDriver, `settings` what horovodrun was told.
+Horovod probes for a network interface that all hosts share, and waits until there are two hosts. `driver` is its
+ElasticDriver, `settings` are horovodrun's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from horovod.runner.util import network
 
 from paceline.errors import UsageError
 
-# How long the discovery script may take for its first host before we speak of it, in seconds.
+# Seconds that the discovery script may take for its first host before the wait is reported.
 SILENCE_S = 5.0
 
 
@@ -26,7 +26,7 @@ def _say(text: str) -> None:
 
 
 def _interfaces(address: str | None = None) -> list[str]:
-    """This host's interfaces with an IPv4 address, or with this one; loopback last."""
+    """Return this host's interfaces with an IPv4 address, or with `address`; loopback last."""
     found = {
         name: entry.address
         for name, entries in sorted(psutil.net_if_addrs().items())
@@ -37,7 +37,7 @@ def _interfaces(address: str | None = None) -> list[str]:
 
 
 class _ThisHostOnly(HostDiscovery):
-    """Leaves out hosts that could not reach ranks which are connected over loopback, and says so once for each."""
+    """Omit hosts that could not reach ranks connected over loopback, and report each once."""
 
     def __init__(self, discovery: Any, host: str) -> None:
         self._discovery = discovery
@@ -58,14 +58,14 @@ class _ThisHostOnly(HostDiscovery):
 
 
 def of_only_host(driver: Any, settings: Any, min_hosts: int) -> set[str] | None:
-    """The interface for a job whose slots are all on this host, where Horovod would wait for a second one.
+    """Return the interface for a job whose slots are all on this host, where Horovod would wait for a second one.
 
-    It is the one that the host's name stands for: under a name that only this host understands no other can join. None
-    where Horovod has to find out: more hosts are there, the only one is another, or the user named interfaces.
+    It is the interface of the host's name: if only this host resolves the name, no other host can join. None if Horovod
+    must probe: there are more hosts, the only one is another, or the user named interfaces.
     """
     if settings.nics or min_hosts < 2:
         return None
-    # Hosts are looked for under this condition: none can come in between.
+    # Horovod discovers hosts under this condition: none can be added in between.
     with driver._wait_hosts_cond:
         names = driver.wait_for_available_slots(settings.num_proc).host_assignment_order
         if len(names) != 1 or network.filter_local_addresses(names):
@@ -84,13 +84,13 @@ def of_only_host(driver: Any, settings: Any, min_hosts: int) -> set[str] | None:
 
 
 def wait(driver: Any, limit: Any, min_num_proc: int, min_hosts: int) -> None:
-    """Wait until the hosts change or `limit` is over, after saying what the job lacks where that is news.
+    """Wait until the hosts change or `limit` is over; report first what the job lacks, if that is new.
 
-    The caller holds the driver's condition, and looks again afterwards.
+    The caller holds the driver's condition, and checks again afterwards.
     """
     hosts = driver._host_manager.current_hosts
     waited_s = limit._timeout - limit.remaining()
-    if not hosts.available_hosts and waited_s < SILENCE_S:  # so far it is nothing unusual
+    if not hosts.available_hosts and waited_s < SILENCE_S:  # not unusual yet
         driver._wait_hosts_cond.wait(min(SILENCE_S - waited_s, limit.remaining()))
         return
     text = _lacking(hosts, min_num_proc, min_hosts)
@@ -101,7 +101,7 @@ def wait(driver: Any, limit: Any, min_num_proc: int, min_hosts: int) -> None:
 
 
 def _lacking(hosts: Any, min_num_proc: int, min_hosts: int) -> str:
-    """What the job waits for, what is there, and the remedy."""
+    """Describe what the job waits for, the hosts found, and the remedy."""
     usable = ", ".join(f"{name}:{hosts.get_slots(name)}" for name in hosts.host_assignment_order)
     failed = ", ".join(sorted(hosts.host_slots.keys() - hosts.available_hosts))
     there = f"Hosts found: {usable or 'none'}{failed and f'; left out because they failed: {failed}'}."
@@ -119,9 +119,9 @@ def _lacking(hosts: Any, min_num_proc: int, min_hosts: int) -> str:
 
 
 def local_interfaces(settings: Any, of_loopback: Callable[[Any], set[str]]) -> set[str]:
-    """The interfaces for ranks that are all on this host: those that the user named, else loopback.
+    """Return the interfaces for ranks that are all on this host: those that the user named, else loopback.
 
-    Raises UsageError if the user named none that this host has.
+    Raises UsageError if this host has none of the named interfaces.
     """
     here = _interfaces()
     named = [name for name in here if name in (settings.nics or ())]
@@ -131,7 +131,7 @@ def local_interfaces(settings: Any, of_loopback: Callable[[Any], set[str]]) -> s
             "host.",
             f"It has {', '.join(here)}.",
         )
-    # Where loopback is among them it alone is taken, as ever.
+    # Use only loopback if it is named, as Horovod does.
     if not named or any(name in named for name in _interfaces("127.0.0.1")):
         return of_loopback(settings)
     return set(named)

@@ -1,7 +1,7 @@
-"""Where Horovod's Python face tells Paceline that a world begins, ends or could not be made.
+"""Calls from Horovod's Python code when a world begins, ends or fails to begin.
 
-`library` is Horovod's shared library of one framework, opened by ctypes. Where nothing of Paceline is asked for, by a
-variable or an import, nothing happens here.
+`library` is Horovod's shared library of one framework, opened by ctypes. If no variable or import requests Paceline,
+these calls have no effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from paceline.native.world import process
 
 
 class ConnectError(HorovodInternalError, ValueError):
-    """Ranks could not connect. Horovod's own type for this was ValueError; elastic training waits for the other."""
+    """Ranks could not connect.
+
+    A ValueError, as in Horovod, and a HorovodInternalError, which elastic training catches.
+    """
 
 
 _TEXT_BYTES = 1 << 16
@@ -44,13 +47,13 @@ class _Caller(NamedTuple):
 
 
 def is_forked(library: ctypes.CDLL) -> bool:
-    """Whether this is a child of the process that called init(): it has no background thread that it could end."""
+    """Return True in a child of the process that called init(): it has no background thread to end."""
     caller = process(library).find(_Caller)
     return caller is not None and caller.pid != os.getpid()
 
 
 def before_init(library: ctypes.CDLL) -> None:
-    """Hand this process's options to the library, before its background thread starts."""
+    """Pass this process's options to the library, before its background thread starts."""
     process(library).put(_Caller(os.getpid()))
     operations = sys.modules.get("horovod.torch.mpi_ops")
     if operations is not None:
@@ -67,14 +70,14 @@ def before_init(library: ctypes.CDLL) -> None:
 
 
 def after_init(library: ctypes.CDLL) -> None:
-    """The ranks have met: what is wrong with what was asked for can be said."""
+    """Report errors in the settings, now that the ranks are connected."""
     attach = sys.modules.get(above.LIFECYCLE)
     if attach is not None:
         attach.after_init(library)
 
 
 def before_shutdown(library: ctypes.CDLL) -> None:
-    """Collect what the library recorded, while this rank still knows its number."""
+    """Collect the library's record, while this rank still has its number."""
     host_staging.settle()
     attach = sys.modules.get(above.LIFECYCLE)
     if attach is not None:
@@ -82,7 +85,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
 
 
 def init_failed(library: ctypes.CDLL) -> None:
-    """Raise what ended the initialisation; a later init() starts afresh."""
+    """Raise the error that ended the initialisation; a later init() starts afresh."""
     reason, why = _text(library.horovod_paceline_connect_error), _why_failed(library)
     report = _text(library.horovod_paceline_settings_report)
     library.horovod_shutdown()
@@ -106,7 +109,7 @@ def _why_failed(library: ctypes.CDLL) -> str:
 
 
 def _text(entry: Any) -> str:
-    """The text that an entry point writes."""
+    """Return the text that an entry point writes."""
     out = ctypes.create_string_buffer(_TEXT_BYTES)
     entry(out, ctypes.c_int64(_TEXT_BYTES))
     return out.value.decode(errors="replace")
@@ -114,7 +117,7 @@ def _text(entry: Any) -> str:
 
 @contextlib.contextmanager
 def explained(library: ctypes.CDLL) -> Iterator[None]:
-    """Raise what ended the world in place of Horovod's own ValueError, if that is why a call was refused."""
+    """Return a context that raises the error that ended the world in place of Horovod's own ValueError."""
     try:
         yield
     except ValueError as error:
@@ -125,7 +128,7 @@ def explained(library: ctypes.CDLL) -> Iterator[None]:
 
 
 def check_process_set(ranks: Sequence[int], size: int) -> None:
-    """Raise ValueError if no process set of a world of `size` ranks can have these, on whichever rank this is."""
+    """Raise ValueError, on any rank, if no process set of a world of `size` ranks can consist of `ranks`."""
     unknown = sorted({rank for rank in ranks if not 0 <= rank < size})
     if unknown:
         raise ValueError(f"Process set {list(ranks)}: expected ranks from 0 to {size - 1}, found {unknown}.")
@@ -134,5 +137,5 @@ def check_process_set(ranks: Sequence[int], size: int) -> None:
 
 
 def name_on(process_set: Any, name: str) -> str:
-    """The name of an operation on this process set; others than the global one have names of their own."""
+    """Return the name of an operation on this process set, with a suffix unless it is the global one."""
     return f"{name}_set{process_set.process_set_id}" if process_set.process_set_id else name

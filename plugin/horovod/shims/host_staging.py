@@ -1,20 +1,20 @@
-"""Operations on tensors of a GPU through CPU memory, for a Horovod that was built without CUDA.
+"""Operations on GPU tensors through CPU memory, for a Horovod that was built without CUDA.
 
 Horovod's library has one function for each operation and type: `horovod_torch_allreduce_async_torch_FloatTensor`.
-Without CUDA those of GPUs, `..._torch_cuda_FloatTensor`, end in an error. Here they copy to pinned CPU memory on a
-stream of their own and call the function for CPU memory when the copy is there; `horovod_torch_wait_and_clear` copies
-the result back. So all of horovod.torch and of paceline.torch takes tensors of GPUs, and CPU memory travels.
+Without CUDA, the functions for GPUs, `..._torch_cuda_FloatTensor`, end in an error. The replacements here copy to
+pinned CPU memory on a separate stream, and call the function for CPU memory after the copy;
+`horovod_torch_wait_and_clear` copies the result back. All of horovod.torch and paceline.torch thus accepts GPU tensors.
 
-A handle's trip:
+States of a handle:
 
-    state      event                         next       what happens
-    copying    the copy to the CPU is done   handed in  the courier's thread calls the library
-    copying    the library refuses it        refused    the error waits for who waits for the handle
-    handed in  somebody waits                -          the library's wait, then the copy to the GPU is queued
-    refused    somebody waits                -          the error is raised
+    state      event                             next       action
+    copying    the copy to the CPU is done       submitted  the staging thread calls the library
+    copying    the library refuses it            refused    the error is kept for the wait for the handle
+    submitted  a thread waits for the handle     -          the library's wait; then the copy to the GPU is queued
+    refused    a thread waits for the handle     -          the error is raised
 
-Nobody but the courier waits for the GPU: the thread that computes the backward pass goes on queueing kernels. Results
-are copied on the stream that is current where somebody waits, in order with what this stream does before and after.
+Only the staging thread waits for the GPU: the thread of the backward pass continues to queue kernels. Results are
+copied on the stream that is current at the wait, in order with that stream's other work.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-# A copy that takes longer has failed, or the GPU hangs.
+# Timeout of a copy; after it, the copy has failed, or the GPU hangs.
 LIMIT_S = 600.0
-_FIRST_HANDLE = 1 << 30  # above all of Horovod's own
+_FIRST_HANDLE = 1 << 30  # above Horovod's own handles
 _FUNCTION = re.compile(r"(horovod_torch_\w+_async_torch)_(\w+Tensor)")
 
 # Waits until copies to CPU memory are done.
@@ -36,36 +36,36 @@ Copied = Callable[[], None]
 
 
 class Device(Protocol):
-    """What copies between a device and CPU memory."""
+    """Copies between a device and CPU memory."""
 
     def has(self, value: Any) -> bool:
-        """Whether this is a tensor in the memory of a device."""
+        """Return True if `value` is a tensor in the memory of a device."""
         ...
 
     def down(self, tensors: Sequence[Any]) -> tuple[list[Any], Copied]:
-        """Begin to copy tensors to CPU memory."""
+        """Begin to copy tensors to CPU memory; return the copies, and a function that waits for them."""
         ...
 
     def up(self, host: Any, tensor: Any) -> None:
-        """Queue a copy to `tensor` behind what the current stream has to do; `host` may be dropped at once."""
+        """Queue a copy to `tensor` after the current stream's work; `host` may be released at once."""
         ...
 
 
 class Cuda:
-    """NVIDIA's and AMD's GPUs as torch knows them.
+    """NVIDIA's and AMD's GPUs, through torch.
 
-    Pinned memory is torch's, which keeps freed blocks and hands one out again when no copy uses it any more.
+    Pinned memory is torch's, which keeps freed blocks and reuses a block only when no copy uses it any more.
     """
 
     def __init__(self) -> None:
         self._streams: dict[Any, Any] = {}
 
     def has(self, value: Any) -> bool:
-        """See Device.has."""
+        """Return True if `value` is a CUDA tensor."""
         return bool(getattr(value, "is_cuda", False))
 
     def down(self, tensors: Sequence[Any]) -> tuple[list[Any], Copied]:
-        """See Device.down; the copies come behind what the current stream has to do."""
+        """Begin to copy tensors to pinned memory, after the current stream's work."""
         import torch
 
         events = []
@@ -91,24 +91,24 @@ class Cuda:
         return host, copied
 
     def up(self, host: Any, tensor: Any) -> None:
-        """See Device.up."""
+        """Queue a copy to `tensor` on the current stream."""
         tensor.copy_(host, non_blocking=True)
 
 
 class Trip:
-    """One operation's way to CPU memory, through Horovod, and back."""
+    """One operation: copy to CPU memory, Horovod's operation, copy back."""
 
     def __init__(self, name: str, copied: Copied, enqueue: Callable[[], int], outputs: list[tuple[Any, Any]]) -> None:
         self.name = name
         self._copied = copied
         self._enqueue: Callable[[], int] | None = enqueue
-        self._outputs = outputs  # in CPU memory, and on the device
+        self._outputs = outputs  # pairs: result in CPU memory, tensor on the device
         self._handle = -1
         self._error: BaseException | None = None
         self._done = threading.Event()
 
     def hand_in(self) -> None:
-        """Called once, in the courier's thread."""
+        """Submit the operation after its copy; called once, in the staging thread."""
         try:
             assert self._enqueue is not None
             self._copied()
@@ -119,7 +119,7 @@ class Trip:
         self._done.set()
 
     def handed_in(self) -> int:
-        """The library's handle, waiting for it. Raises what handing it in raised."""
+        """Wait for the submission and return the library's handle. Raises the error of the submission."""
         if not self.wait():
             raise RuntimeError(
                 f"{self.name}: its copy to CPU memory was not done within {LIMIT_S:g} s. Is the GPU busy?"
@@ -129,16 +129,16 @@ class Trip:
         return self._handle
 
     def wait(self) -> bool:
-        """Whether it was handed in or refused within the limit."""
+        """Return True if the operation was submitted or refused within the limit."""
         return self._done.wait(LIMIT_S)
 
     @property
     def is_handed_in(self) -> bool:
-        """Whether `handed_in` answers at once."""
+        """True if `handed_in` returns without waiting."""
         return self._done.is_set()
 
     def up(self, device: Device) -> None:
-        """Bring the results to the device; the library knows the shape of some of them only now."""
+        """Copy the results to the device; the library determines some of their shapes only now."""
         import torch
 
         with torch.no_grad():  # a parameter may be written, as Horovod writes it
@@ -149,7 +149,7 @@ class Trip:
 
 
 class Staging:
-    """Takes operations on a device's tensors for a library that knows none."""
+    """Replacement of a library's missing functions for a device's tensors."""
 
     def __init__(self, library: Any, device: Device) -> None:
         self._library = library
@@ -171,9 +171,9 @@ class Staging:
         return lambda *args: self.start(of_cpu, given, *args)
 
     def start(self, of_cpu: Callable[..., int], given: int, *args: Any) -> int:
-        """Begin the operation `of_cpu`; returns a handle.
+        """Begin the operation `of_cpu`; return a handle.
 
-        Tensors among the first `given` arguments are read, others are where results go: they may be the same ones.
+        Tensors among the first `given` arguments are inputs, others are outputs; they may be the same tensors.
         """
         import torch
 
@@ -211,12 +211,12 @@ class Staging:
             self._waiting.get().hand_in()
 
     def settle(self) -> None:
-        """Wait until everything that was started has been handed in."""
+        """Wait until all started operations were submitted."""
         if self._last is not None:
             self._last.wait()
 
     def poll(self, handle: int) -> int:
-        """As the library's: whether `wait_and_clear` returns at once."""
+        """Return 1 if `wait_and_clear` returns without waiting, as the library's function."""
         trip = self._trips.get(handle)
         if trip is None:
             return int(self._poll(handle))
@@ -225,7 +225,7 @@ class Staging:
         return int(self._poll(trip.handed_in()))
 
     def wait_and_clear(self, handle: int) -> None:
-        """As the library's; results are on their way to the device in order with the current stream."""
+        """Wait for the operation, as the library's function; copies of results are queued on the current stream."""
         trip = self._trips.pop(handle, None)
         if trip is None:
             self._wait(handle)
@@ -246,9 +246,10 @@ _staged: dict[int, Staging] = {}
 
 
 def install(operations: Any, device: Device | None = None) -> Staging | None:
-    """Let Horovod's library for torch take tensors of GPUs, where it was built without and this process sees one.
+    """Make Horovod's library for torch accept GPU tensors, if it was built without and this process has a GPU.
 
-    `operations`: horovod.torch.mpi_ops. Once for each library; later calls give the same. `device`: for tests.
+    `operations`: horovod.torch.mpi_ops. Done once for each library; later calls return the same object. `device`: for
+    tests.
     """
     library = operations.mpi_lib
     found = _staged.get(id(library))
@@ -265,6 +266,6 @@ def install(operations: Any, device: Device | None = None) -> Staging | None:
 
 
 def settle() -> None:
-    """Wait until all that was started on devices' tensors has been handed in to Horovod."""
+    """Wait until all started operations on devices' tensors were submitted to Horovod."""
     for one in _staged.values():
         one.settle()

@@ -1,4 +1,4 @@
-"""What the lines added to Horovod's Python files for Keras 3 call, by the names of paceline.keras3.hooks."""
+"""Functions of paceline.keras3.hooks, by name, for the lines added to Horovod's Python files for Keras 3."""
 
 from __future__ import annotations
 

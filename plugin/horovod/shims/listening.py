@@ -1,4 +1,4 @@
-"""Where Horovod's services listen: on the one address that others are told, if there is one."""
+"""Addresses on which Horovod's services listen: the one address that other processes get, if there is one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 
 def address_of(nics: str | Collection[str] | None) -> str:
-    """The IPv4 address of these interfaces; "", which means all of this host, unless it is exactly one."""
+    """Return the IPv4 address of these interfaces; "", which means all interfaces, unless there is exactly one."""
     named = {nics} if isinstance(nics, str) else set(nics or ())
     found = {
         entry.address

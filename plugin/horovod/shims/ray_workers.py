@@ -1,4 +1,4 @@
-"""Errors of dead Ray workers name their ranks: Ray itself knows only processes."""
+"""Names of ranks in errors of dead Ray workers; Ray itself knows only processes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def _died(reference: Any) -> bool:
         ray.get(reference, timeout=0)
     except ray.exceptions.RayActorError:
         return True
-    except Exception:  # it raised, or still works
+    except Exception:  # it raised, or is still running
         return False
     return False

@@ -1,6 +1,6 @@
-"""Variables for scripts that use Horovod's modules: its wrappers are ours under an exchange, a codec or buckets.
+"""Exchanges, codecs and buckets by variables, for scripts that use Horovod's modules: wrappers become Paceline's.
 
-The names stay Horovod's own functions, so it does not matter when and under which name a script took them.
+The names remain Horovod's own functions, so it does not matter when and under which name a script imported them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paceline.horovod import above
 
 
 def asked() -> bool:
-    """Whether the variables ask for an exchange that is not synchronous. Raises UserError for what cannot be used."""
+    """Return True if the variables request an exchange that is not synchronous. Raises UserError for invalid values."""
     if not variables.given("exchange"):
         return False
     from paceline.config import exchange_of_variables
@@ -23,7 +23,7 @@ def asked() -> bool:
 
 
 def _buckets_asked() -> bool:
-    """Whether the variables ask for buckets of small gradients, which PyTorch's wrapper has."""
+    """Return True if the variables request buckets of small gradients, which PyTorch's wrapper supports."""
     if not variables.given("bucket_bytes", "fusion"):
         return False
     from paceline.config import buckets_beside
@@ -32,16 +32,16 @@ def _buckets_asked() -> bool:
 
 
 def _codec_asked() -> bool:
-    """Whether the variables ask for a codec, which travels gradients that a wrapper of ours has announced."""
+    """Return True if the variables request a codec, which needs gradients announced by one of Paceline's wrappers."""
     return variables.environ().get("PACELINE_CODEC", "none") != "none"
 
 
 def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator of a function of Horovod: Paceline's of that name takes the call where it has what is asked for.
+    """Decorate a function of Horovod: calls go to Paceline's function of that name if the variables request it.
 
-    Horovod's own is `original` of the result.
+    `original` of the result is Horovod's own function.
     """
-    # The function's module is horovod.torch or below, or horovod.tensorflow: adapters have the names of frameworks.
+    # The function's module is horovod.torch or below, or horovod.tensorflow.
     framework = function.__module__.split(".")[1]
 
     @functools.wraps(function)
@@ -54,6 +54,6 @@ def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Horovod's own function, whatever is asked for."""
+    """Return Horovod's own function."""
     own: Callable[..., Any] = getattr(function, "__wrapped__", function)
     return own
