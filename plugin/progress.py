@@ -63,7 +63,7 @@ def before_shutdown(in_order: bool, status: int) -> None:
 
 
 class _FirstAllreduce:
-    """A thread that polls the library's record of steps.
+    """Watch for the first allreduce: a thread polls the library's record of steps.
 
     It works with all frameworks and with compiled steps, whose collectives do not pass through Python.
     """

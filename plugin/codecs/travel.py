@@ -94,7 +94,10 @@ class Travel:
         self._announced = True
 
     def meet(self, label: str) -> None:
-        """Check, once in a world, that all ranks chose the same for `label`, unless the variables chose here."""
+        """Check, once in a world, that all ranks made the same choice for `label`, if it differs from the variables.
+
+        For gradients whose exchange has no such check. Raises UserError within a minute if the choices differ.
+        """
         met = world(self._library).of(_Met)
         if not self.choice.own or (self._number, label) in met:
             return

@@ -26,7 +26,7 @@ class AroundUpdates:
         return self.update(weights, step, True)
 
     def worked(self, weight: Any) -> None:
-        """Note the weight of this rank's gradients in the next update."""
+        """Note the weight of this rank's gradients in the current update."""
 
     def scaled(self, scale: Any) -> None:
         """Note the factor by which the loss of this update was scaled."""

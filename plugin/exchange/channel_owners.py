@@ -47,7 +47,7 @@ class ChannelOwner:
         self._release = _and_unregister(in_flight, self._empty)
         self._names: set[str] = set()
         self._world: object = None
-        # Not at exit: nothing is left to do, and the library may be gone.
+        # Not at exit: nothing is left to do, and the library may be unloaded.
         weakref.finalize(self, _abandon, self._known, self._set, self._names, self._release).atexit = False
 
     def claim(self, names: Iterable[str], label: str, refuse: bool = True) -> None:

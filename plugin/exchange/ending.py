@@ -35,7 +35,7 @@ class _Entry(NamedTuple):
 
 
 class _Known:
-    """Entries of one library, and the process sets that had exchanges, which may be gone."""
+    """Entries of one library, and the process sets that had exchanges, including removed ones."""
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []

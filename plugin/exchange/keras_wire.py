@@ -61,7 +61,7 @@ class KerasWire:
             members = tuple(indices[position] for position in group)
             name = self._settings.bucket(members, [like[position] for position in group])
             if len(members) > 1:
-                # The digest identifies the members: after a freeze, others of other shapes have the same position.
+                # The digest identifies the variables: after a freeze, others of other shapes have the same positions.
                 name = f"{name}_{zlib.crc32(repr(members).encode()):08x}"
             made.append(Bucket(name, members))
         return made

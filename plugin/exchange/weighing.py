@@ -8,7 +8,7 @@ import numpy as np
 
 
 def mean_of(flat: Any, shape: tuple[int, ...], divided: bool) -> Any:
-    """Return the mean gradient from a reduced array with its weight appended; `divided`: by the weight already."""
+    """Return the mean gradient from a reduced array with its weight appended; `divided`: already by the weight."""
     total = flat[-1]
     body = flat[:-1] if divided or not total > 0 else flat[:-1] / total
     return body.reshape(shape)

@@ -256,7 +256,7 @@ class _Message:
     Attributes:
         size_bytes: its size.
         duration_s: shortest duration: on other ranks it includes the wait for late ranks.
-        delay_s: shortest delay of its begin after its last tensor arrived and the previous message ended.
+        delay_s: shortest delay of its start after its last tensor arrived and the previous message ended.
         negotiated: some rank got its last tensor during the previous message, so that one coordination round lies
             between.
         idle: some rank got its last tensor while no message was in progress.

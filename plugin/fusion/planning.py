@@ -112,7 +112,7 @@ def predict(
     *,
     work_s: float | None,
 ) -> _core.Prediction:
-    """Predict the begin and end of a plan's messages.
+    """Predict the start and end of a plan's messages.
 
     Arguments as for `make_plan`; `work_s` None: steps are not armed. Raises ValueError for invalid groups.
     """
@@ -149,8 +149,8 @@ def make_plan(
         max_group_bytes: limit for groups of several tensors; 0: no limit.
         armed: arm the steps of a plan with two groups or more. Only the first group pays rounds then, and later
             messages overlap, except for `work_s` of each start-up (core/fusion/armed_messages.h). `optimal` is the best
-            plan under these costs; other policies are called as usual. Only here gradients may be sent in parts, after
-            the first group.
+            plan under these costs; other policies are called as usual. Gradients after the first group may be sent in
+            parts; without `armed` they are whole.
         work_s: the part of a start-up that is processors' work.
         stock_costs: cost of messages under Horovod's own merging, if plans use another collective.
 

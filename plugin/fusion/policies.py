@@ -69,7 +69,10 @@ def register(name: str) -> Callable[[F], F]: ...
 @overload
 def register(name: str, function: F) -> F: ...
 def register(name: str, function: F | None = None) -> F | Callable[[F], F]:
-    """Register a policy as `name`: `register("mine", function)`, or `@register("mine")` above the function.
+    """Register a fusion policy, as a call or as a decorator.
+
+        register("mine", function)
+        @register("mine")
 
     Args:
         name: name for the option `fusion`, without spaces, commas and colons.

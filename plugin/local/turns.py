@@ -1,8 +1,8 @@
 """The schedule of averages: parts of the weights, by updates.
 
 Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv 2501.18512: the model is cut into fragments
-that are averaged in turn, so that a message has 1/n of the weights, and an average may be used some updates after its
-message was started, which hides the message behind them.
+that are averaged in turn, so that a message has 1/n of the weights. An average may be used some updates after the start
+of its message, which overlaps with these updates.
 """
 
 from __future__ import annotations

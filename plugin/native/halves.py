@@ -11,7 +11,7 @@ ALL_GATHER_NAMES = "\x7fpaceline.all_gather."
 
 
 def shard(elements: int, rank: int, ranks: int) -> tuple[int, int]:
-    """Return begin and end of a rank's shard, in elements; the first shards have one more (core/collectives)."""
+    """Return start and end of a rank's shard, in elements; the first shards have one more (core/collectives)."""
     least, larger = divmod(elements, ranks)
     begin = rank * least + min(rank, larger)
     return begin, begin + least + (rank < larger)

@@ -98,8 +98,8 @@ class Mail:
     """Sends and receives of this rank within a process set of `library`; constructed without communication.
 
     Messages with one tag between two ranks are received in the order in which they were sent, whichever end is first.
-    Not thread-safe. `rank`, `size` and every `peer` count within the process set; error texts name ranks of the world.
-    `limit_s` is Horovod's timeout for Gloo (HOROVOD_GLOO_TIMEOUT_SECONDS).
+    Use it from one thread at a time. `rank`, `size` and every `peer` count within the process set; error texts name
+    ranks of the world. `limit_s` is Horovod's timeout for Gloo (HOROVOD_GLOO_TIMEOUT_SECONDS).
 
     Raises UsageError if there is no such set, Horovod is not initialised, or ranks are connected by MPI. The
     constructor and all methods raise StageFailed if a rank has sent a failure notice; methods raise StageLost for other

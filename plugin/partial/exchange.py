@@ -84,7 +84,7 @@ class PartialExchange(Exchange):
 
     @property
     def at_rest(self) -> bool:
-        """True if no name has had a call since the last drain."""
+        """True if nothing was submitted since the last drain."""
         return not self._bound or not self._known
 
     drains_alone = True

@@ -19,8 +19,8 @@ class RankLateness:
     Attributes:
         calls: calls that the rank made.
         missed: rounds that were sent without it.
-        late: calls that came after their round had been sent.
-        late_ms: total delay of the late calls after their rounds were ready, in ms.
+        late: calls that came after the round that they were for.
+        late_ms: total delay of the late calls after that round was ready, in ms.
     """
 
     calls: int

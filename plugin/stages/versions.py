@@ -43,7 +43,7 @@ def copies(program: Sequence[Instruction], used: Sequence[int]) -> int:
 
 
 def activations(program: Sequence[Instruction]) -> int:
-    """Return the maximum number of micro-batches with activations, from the begin of FORWARD to the end of BACKWARD."""
+    """Return the maximum number of micro-batches with activations, from the start of FORWARD to the end of BACKWARD."""
     held = most = 0
     for one in program:
         held += one.kind is Kind.FORWARD

@@ -26,7 +26,7 @@ class Form(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """Description of a stage's output: `kind` is "tensor", "tuple" or "list"; `forms` describe its members."""
+    """Description of a stage's output: `kind` is "tensor", "tuple" or "list"; `forms` describe its tensors."""
 
     kind: str
     forms: tuple[Form, ...]
@@ -50,7 +50,7 @@ class Signature(NamedTuple):
 def members(value: Any, whose: str, unfit: Callable[[Any], str]) -> tuple[str, list[Any]]:
     """Return the kind of `value` and its tensors. `unfit`: Tensors.unfit.
 
-    Raises UsageError, in which `whose` names the value, for members that are not dense tensors.
+    Raises UsageError, in which `whose` names the value, unless it consists of dense tensors.
     """
     kind = "tuple" if type(value) is tuple else "list" if type(value) is list else "tensor"
     found = [value] if kind == "tensor" else list(value)

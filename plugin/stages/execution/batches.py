@@ -43,5 +43,5 @@ class Microbatches:
         return self
 
     def __getitem__(self, number: int) -> tuple[str, list[Any]]:
-        """Return kind and tensors of a micro-batch; see Tensors.members."""
+        """Return structure and tensors of a micro-batch; see Tensors.members."""
         return self._kind, [parts[number] for parts in self._parts]

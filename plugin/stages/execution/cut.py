@@ -66,7 +66,7 @@ def balanced(costs: Sequence[float], stages: int) -> list[int]:
     """Return the first parts of `stages` non-empty runs of parts, such that the maximum cost of a run is minimal."""
     count = len(costs)
     sums = [0.0, *itertools.accumulate(costs)]
-    # best[i]: for the first i parts in the number of runs so far, the maximum cost and the begin of the last run.
+    # best[i]: for the first i parts in the number of runs so far, the maximum cost and the start of the last run.
     best = [(total, 0) for total in sums]
     tables = []
     for run in range(2, stages + 1):
