@@ -1,7 +1,7 @@
-"""Paceline: Horovod on current frameworks, with traces, measurements and a place for better exchange methods.
+"""Paceline: a plugin for Horovod on current frameworks, with further exchanges, collectives, traces and measurements.
 
-`import paceline.torch as hvd`, `paceline.tensorflow` or `paceline.keras` is where users start; importing this package
-alone loads no framework.
+Users import `paceline.torch`, `paceline.tensorflow` or `paceline.keras` as hvd; importing this package alone loads no
+framework.
 """
 
 from importlib.metadata import PackageNotFoundError, version

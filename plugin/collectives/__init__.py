@@ -1,1 +1,1 @@
-"""Reduce, the bounds of collectives, and networks as they were measured."""
+"""Reduce, lower bounds on the time of collectives, and measured networks."""

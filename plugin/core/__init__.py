@@ -1,1 +1,1 @@
-"""Algorithms without Horovod or framework types: C++ in libpaceline_core and this face of it."""
+"""Algorithms without types of Horovod or a framework: C++ in libpaceline_core, and its Python interface."""
