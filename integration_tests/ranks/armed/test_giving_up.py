@@ -79,20 +79,21 @@ def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: i
 def test_other_operations_between_gradients(rank: int, size: int) -> None:
     """A broadcast, an allgather and an allreduce that nobody has seen before, each waited for within a step."""
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "giving.", GROUPS, patience_s=PATIENCE_S)
     others: dict[str, Callable[[int], Any]] = {
         "broadcast": lambda n: hvd.broadcast(torch.tensor([float(rank + n)]), 0, name=f"between.{n}"),
         "allgather": lambda n: hvd.allgather(torch.tensor([float(rank)]), name=f"between.{n}").sum(),
         "allreduce": lambda n: hvd.allreduce(torch.tensor([float(rank)]), op=hvd.Sum, name=f"between.{n}"),
     }
+    step = 0
     for n, (kind, other) in enumerate(others.items()):
+        hand, step = arm(steps.step, "giving.", GROUPS, begin=step, patience_s=PATIENCE_S)
         given_up = state().given_up
         result = float(steps.step_around(step, 3, functools.partial(other, n), finished=2))
         assert result == (n if kind == "broadcast" else size * (size - 1) / 2), (kind, result)
         meet()
         assert state().given_up == given_up + 1, state()
-        step = repeat("torch", steps.step, lambda: is_armed() or n == MOST_STRIKES - 1, step + 1, state)
-    end(hand)
+        step = repeat("torch", steps.step, is_armed, step + 1, state)
+        end(hand)
 
 
 @ranks(2, 3, more=(4,), env=ARMED)
