@@ -29,7 +29,7 @@ def _states_equal(optimizer: Any, name: str) -> None:
 
 @ranks(2)
 def test_only_the_root_has_loaded_a_checkpoint(rank: int, size: int) -> None:
-    """The other rank gets its state from a step with zero gradients, whose weight decay must not move its model."""
+    """The other rank gets its state from a step with zero gradients, whose weight decay must not change its model."""
     model = net()
     if rank == 0:
         checkpoint = torch.optim.AdamW(model.parameters(), lr=0.03, weight_decay=0.5)
