@@ -1,4 +1,4 @@
-"""What benchmarks train: networks, plans that ranks wait for, late ranks and uneven batches."""
+"""Trainings of benchmarks: networks, plans that ranks wait for, late ranks and uneven batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver where plans are made for armed steps, and where plans are on trial.
+"""The driver with plans for armed steps, and with plans on trial.
 
 The gradients are those of test_driver.py: pairs that appear ten milliseconds apart.
 """
@@ -21,7 +21,7 @@ from paceline.fusion.offer import EXPECTED
 from paceline.fusion.resolve import resolve
 from paceline.fusion.trial import SIGNIFICANCE, WINDOW_STEPS, Trial
 
-_EXPECTED = 4  # where a plan that travels has what is expected of it (offer.py)
+_EXPECTED = 4  # index of the expectations in a plan message (offer.py)
 RUNNING = ArmedReport("armed", "", steps=90, messages=90)
 # What tells armed steps from others is a start-up of 12 ms: twice that, which armed plans allow for, is less dear where
 # two overlap than one message that waits for all, and that is best where they do not. A gradient takes 1 ms, as does a
@@ -33,7 +33,7 @@ PAIRS_S, ONE_S = 14e-3, 17e-3
 
 
 def exposed_s(run: Run) -> float:
-    """What the plan that was offered last is expected to leave exposed."""
+    """Exposed seconds expected of the plan that was offered last."""
     values = [values for _, kind, values in run.bridge.asked if kind is ControlOp.PLAN][-1]
     return values[_EXPECTED + EXPECTED.index("exposed_s")] - 1
 
@@ -189,7 +189,7 @@ def test_each_side_is_as_often_first_and_no_trial_is_longer_than_its_steps() -> 
 
 
 def drive(run: Run, planned_s: float, stock_s: float, most: int = 40) -> list[bool]:
-    """Let the driver go on while it tries; whether each window was the plan's."""
+    """Run the driver while it tries; return for each window whether it was the plan's."""
     windows: list[bool] = []
     while run.driver.state in (State.OFFERING, State.TRYING) and len(windows) < most:
         _, operation, values = run.bridge.asked[-1]
