@@ -48,7 +48,7 @@ def _trained(rank: int, size: int, exchange: Any, names: list[str] | None) -> No
 
 @ranks(2)
 def test_twins_never_share_a_gradient(rank: int, size: int) -> None:
-    """Whether names are made from positions in groups or equal names are given."""
+    """With names made from positions in groups, and with equal given names."""
     for exchange in ("pipelined", hvd.Pipelined(k=3), "solo"):
         for names in (None, ["twin.a", "twin.b"]):
             _trained(rank, size, exchange, names)

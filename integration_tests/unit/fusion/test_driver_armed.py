@@ -212,7 +212,7 @@ def test_the_loser_goes(planned_s: float, state: State) -> None:
     assert windows == [True, False, False, True] * 3
     assert run.driver.state is state
     assert run.status.steps - begun < 100
-    # What all ranks were told last.
+    # The last plan message to all ranks.
     assert bool(run.bridge.asked[-1][2][1]) is (state is State.ACTIVE)
     assert run.lines[1].endswith("the plan stays." if state is State.ACTIVE else "Horovod's own merging stays.")
     assert ("was not ahead" in run.driver.reason) is (state is State.STOCK)
@@ -224,7 +224,7 @@ def test_costs_that_drift_bring_another_trial() -> None:
     assert run.driver.state is State.STOCK
     run.bridge.answer = measured()
     assert run.looks(99, 1, 0) == "STOCK WATCHING STOCK", "nothing has changed"
-    # Start-ups cost so much now that all gradients go in one message.
+    # Start-ups now cost so much that one message for all gradients is best.
     run.bridge.answer = measured(start_up_s=14e-3)
     assert run.looks(100, 0) == "WATCHING OFFERING"
     drive(run, 0.9, 1.0)
@@ -236,7 +236,7 @@ def test_what_promises_next_to_nothing_or_says_what_is_merged_is_not_tried() -> 
     run = Run(limits=TRYING).to(State.STOCK, measured(compute_s=30.0))
     assert ControlOp.PLAN not in run.calls()
     assert "too little to be tried" in run.driver.reason
-    # What says what is merged is not tried.
+    # Plans that only state groups are not tried.
     assert [name for name in ("none", "single", "mgwfbp", "optimal") if tried(resolve(name))] == ["mgwfbp", "optimal"]
     assert tried(resolve(users))
 
