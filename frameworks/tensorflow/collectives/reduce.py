@@ -39,7 +39,7 @@ def reduce(tensor: Any, call: Call) -> Any:
 
     Returns:
         A tensor of the shape and dtype of `tensor`. The gradient of averages and sums is, on all ranks, the gradient of
-        the root's result times the factors; all ranks compute it. Gradients of the copies are dropped.
+            the root's result times the factors; all ranks compute it. Gradients of the copies are dropped.
 
     Raises:
         UsageError: (a ValueError) the root is outside the process set, this rank is not in it, the operation is another

@@ -37,7 +37,7 @@ class PartialResult:
 
         Returns:
             The result, of the tensor's shape and dtype, and the number of fresh contributions in it: int32 of shape ().
-            If this rank missed several rounds, both are sums over these rounds.
+                If this rank missed several rounds, both are sums over these rounds.
 
         Raises:
             tf.errors.OpError: a rank is lost, or the tensor differs from earlier rounds in shape or dtype.

@@ -43,7 +43,7 @@ def reduce(tensor: Tensor, call: Call) -> Tensor:
 
     Returns:
         A tensor of the shape and dtype of `tensor`. The gradient of averages and sums is, on all ranks, the gradient of
-        the root's result times the factors; all ranks call backward(). Gradients of the copies are dropped.
+            the root's result times the factors; all ranks call backward(). Gradients of the copies are dropped.
 
     Raises:
         UsageError: (a ValueError) the root is outside the process set, this rank is not in it, or the operation is

@@ -32,7 +32,7 @@ class PartialResult:
 
         Returns:
             The result, of the tensor's shape and dtype, and the number of fresh contributions in it. If this rank
-            missed several rounds, both are sums over these rounds.
+                missed several rounds, both are sums over these rounds.
 
         Raises:
             HorovodInternalError: a rank is lost.
