@@ -297,8 +297,7 @@ class Accumulator:
                 passes.assign(number)
 
         def here() -> list[Any]:
-            # Copies within the branch: an assignment in a branch does not wait for tensors outside, despite
-            # dependencies.
+            # Copies within the branch: assignments there do not wait for tensors outside, despite dependencies.
             return [tf.identity(one) for one in sums]
 
         def flush() -> list[Any]:
