@@ -32,9 +32,9 @@ BYTES_PER_ELEMENT = 4
 
 @dataclass(frozen=True)
 class Model:
-    """Layers in the order of the forward pass, and for how many milliseconds they sleep in one backward pass.
+    """Layers in the order of the forward pass, and the milliseconds that they sleep in one backward pass.
 
-    `computes`: they do not sleep, they compute.
+    `computes`: they compute instead of sleeping.
     """
 
     name: str
@@ -44,32 +44,32 @@ class Model:
 
     @property
     def tensors(self) -> int:
-        """The number of gradients per step."""
+        """Number of gradients per step."""
         return sum(len(layer.tensors) for layer in self.layers)
 
     @property
     def parameters(self) -> int:
-        """The number of elements of all gradients."""
+        """Number of elements of all gradients."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def gradient_bytes(self) -> int:
-        """The size of all gradients (float32)."""
+        """Size of all gradients in bytes (float32)."""
         return BYTES_PER_ELEMENT * self.parameters
 
     @property
     def forward_ms(self) -> float:
-        """The time of one forward pass in milliseconds."""
+        """Time of one forward pass in milliseconds."""
         return FORWARD_OVER_BACKWARD * self.backward_ms
 
     @property
     def compute_ms(self) -> float:
-        """The time of both passes in milliseconds."""
+        """Time of both passes in milliseconds."""
         return self.forward_ms + self.backward_ms
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The part of a pass that each layer takes; they add up to 1."""
+        """Share of a pass that each layer takes; the sum is 1."""
         total = sum(layer.macs for layer in self.layers)
         return tuple(layer.macs / total for layer in self.layers)
 
