@@ -22,7 +22,7 @@ from paceline.examples.benchmarks import pace, uneven
 
 
 def main() -> None:
-    """Train, test, and say the result."""
+    """Train, test, and print the result."""
     parser = argparse.ArgumentParser(description="Handwritten digits on ranks of uneven speed.")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights, batches and delays")
