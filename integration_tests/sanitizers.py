@@ -51,7 +51,7 @@ THREAD = Sanitizer(
     "thread",
     ("libtsan.so",),
     b"__tsan_write",
-    # Python, the frameworks and Gloo's callers are not instrumented: accesses of their own are ignored.
+    # Python, the frameworks and Gloo's callers are not instrumented: their own accesses are ignored.
     "exitcode=0 ignore_noninstrumented_modules=1 history_size=4 report_thread_leaks=0 report_signal_unsafe=0",
 )
 ADDRESS = Sanitizer(
@@ -131,7 +131,7 @@ def ranks_env(sanitizer: Sanitizer, folder: Path, console: Console) -> dict[str,
 
 
 def joined(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Merge two environments; LD_PRELOAD has the libraries of `env`, then those of `more`."""
+    """Merge two environments; LD_PRELOAD has the libraries of `env`, then the libraries of `more`."""
     preloads = " ".join(variables["LD_PRELOAD"] for variables in (env, more) if "LD_PRELOAD" in variables)
     return {**env, **more} | ({"LD_PRELOAD": preloads} if preloads else {})
 

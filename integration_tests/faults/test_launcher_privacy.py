@@ -67,7 +67,7 @@ def expected(rank: int) -> dict[str, Any]:
 
 @pytest.mark.patch("private-environment")
 def test_no_command_line_on_this_host_has_the_environment_in_it(tmp_path: Path) -> None:
-    # Some shells become the rank that they start: their command lines are gone before it could look.
+    # Some shells become the rank that they start: their command lines disappear before the test can read them.
     log = tmp_path / "env.log"
     env = program(tmp_path, "env", f'printf "%s\\n" "$*" >>{log}; exec /usr/bin/env "$@"')
     path = f"{env.parent}{os.pathsep}{os.environ['PATH']}"

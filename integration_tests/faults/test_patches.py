@@ -269,7 +269,7 @@ def test_zero_grad_takes_set_to_none(rank: int, size: int) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-# --- distutils: gone in Python 3.12.
+# --- distutils: removed in Python 3.12.
 
 
 @pytest.mark.patch("distutils")

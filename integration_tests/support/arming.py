@@ -11,8 +11,8 @@ from paceline.fusion.armed import ArmedReport, armed
 from paceline.native.library import loaded
 
 ARMED = {"PACELINE_ARMED": "yes"}
-# Time that a group waits for its last gradient before a step is given up (the core waits no longer): enough for ranks
-# on a busy machine.
+# Time that a group waits for its last gradient before a step is aborted (the core waits no longer): enough for ranks on
+# a busy machine.
 CALM_S = 5.0
 # The same for tests in which gradients come too late: each rank waits this long.
 PATIENCE_S = 1.0

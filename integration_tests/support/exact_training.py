@@ -1,4 +1,4 @@
-"""Training and operations whose every value is known, so that they can be told right to the last bit."""
+"""Training and operations whose every value is known, so that they can be checked to the last bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE = 2.0**-4
 
 
 def part(rank: int, step: int, elements: int) -> Any:
-    """A gradient: whole numbers that tell whose they are and where they stand."""
+    """Return a gradient: whole numbers that encode rank, step and position."""
     return (torch.arange(elements) % 61 + 64 * (rank + 1) + step).float()
 
 

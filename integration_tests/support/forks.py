@@ -49,7 +49,7 @@ class Process(Protocol):
 
 
 def frameworks_of(module: str) -> tuple[str, ...]:
-    """Frameworks that a test module mentions. TensorFlow comes with torch: that saves a template."""
+    """Frameworks that a test module mentions. TensorFlow is imported together with torch, which saves a template."""
     path = importlib.import_module(module).__file__
     text = Path(path).read_text() if path else ""
     if "tensorflow" in text or "keras" in text:

@@ -102,11 +102,11 @@ def sets(rank: int, size: int, seed: int) -> int:
 
     hvd.init()
     if size < 3:
-        return 0  # no two ranks are a set of their own
+        return 0  # two ranks have no separate process set
     same = random.Random(seed)
     members = sorted(same.sample(range(size), same.randint(2, size - 1)))
     opener, elements = same.choice(members), same.choice([300, 5001])
-    # An operation that the others never hand in: a call of Horovod's, or a round that waits for all.
+    # An operation that the others never submit: a call of Horovod's, or a round that waits for all.
     kind = same.choice(["allreduce", "partial", "none"])
     for turn, scale in enumerate((1000.0, 0.0)):
         of_set = hvd.add_process_set(members)
@@ -182,7 +182,7 @@ def world_of_one() -> Iterator[None]:
 
 
 def worlds(rank: int, size: int, seed: int) -> int:
-    """A new world in which some ranks come from one of their own, whose plan was in force: as after elastic resets."""
+    """A new world in which some ranks had another one with an active plan: as after elastic resets."""
     import horovod.torch as hvd
 
     hvd.init()

@@ -170,7 +170,7 @@ class Training:
         self.optimizer.learning_rate.assign(self.rate)
 
     def fail(self) -> None:
-        """A compiled step raises, on all ranks or on one, which goes on with its next batch."""
+        """A compiled step raises, on all ranks or on one, which continues with its next batch."""
         unlucky = self.same.choice([self.rank, self.same.randrange(self.size)])
         for _ in range(self.passes):
             for place in ("before", "between"):

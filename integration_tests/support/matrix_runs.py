@@ -125,7 +125,7 @@ class Run(ABC):
         return model_of(self.setting.kind, self.setting.bias, self.setting.dtype, seed)
 
     def build(self, parameters: Any = None, **options: Any) -> Any:
-        """Make the optimizer, of all parameters by default; `options`: those of DistributedOptimizer."""
+        """Make the optimizer, of all parameters by default; `options`: arguments of DistributedOptimizer."""
         held = self.setting.make(list(self.model.parameters() if parameters is None else parameters))
         return self.wrap(held, **options)
 

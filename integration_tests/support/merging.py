@@ -19,7 +19,7 @@ from paceline.fusion.report import FusionReport, report
 from paceline.native.library import loaded
 from paceline.record.snapshot import take
 
-# Any nonzero number: all ranks of a test request the same "policy", and no driver knows it.
+# Any nonzero number: all ranks of a test request the same "policy", which no driver knows.
 BY_HAND = 4711
 # Only a hang takes longer, even on a busy machine.
 LIMIT_S = 60.0

@@ -72,7 +72,7 @@ each other.
 
 
 class Message(NamedTuple):
-    """One error as users meet it."""
+    """One error as users see it."""
 
     subject: str
     problem: str
@@ -91,7 +91,7 @@ def _constants(tree: ast.Module) -> dict[str, str]:
 
 
 def _text(node: ast.expr, constants: dict[str, str]) -> str | None:
-    """Return what an expression says, with "…" for what is not written in it; None where nothing is."""
+    """Return the text of an expression, with "…" for its unknown parts; None without text."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -124,7 +124,7 @@ def _messages(path: Path) -> Iterator[Message]:
 
 
 def _in_cpp(path: Path) -> Iterator[Message]:
-    """Texts in C++: the literals of a statement, and "…" for what stands between them. Whole sentences alone."""
+    """Texts in C++: the literals of a statement, with "…" for the parts between them. Whole sentences only."""
     source = re.sub(r"//.*", "", path.read_text())
     for begin in RAISED.finditer(source):
         statement = source[begin.end() : source.find(";", begin.end())]

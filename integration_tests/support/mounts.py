@@ -1,4 +1,4 @@
-"""Commands that see a file system of their own, mounted for them alone; without root in a user namespace."""
+"""Commands in a separate mount namespace; without root in a user namespace."""
 
 from __future__ import annotations
 

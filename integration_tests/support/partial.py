@@ -76,14 +76,14 @@ def come_late(rank: int, size: int, hvd: Any, call: Callable[[float], tuple[Any,
     last = size - 1
     assert answer(2.0**rank) == (2**size - 1, size)
     meet()
-    if rank == 0:  # the last rank comes when this round is over
+    if rank == 0:  # the last rank arrives when this round is over
         assert answer(1.0) == (1, 1)
     meet()
     if rank == last:
         assert answer(1000.0) == (1, 1)
     meet()
     if rank == 0:
-        # The contribution that came late is in the next round.
+        # The late contribution is in the next round.
         assert answer(7.0) == (1007, 1)
     meet()
     if rank == last:

@@ -60,7 +60,7 @@ EXPECTED = (
 def _installed(program: str) -> bool:
     if program in ENGINES:
         return importlib.util.find_spec(program) is not None
-    if program == "mpi.h":  # the compiler's wrapper alone comes with the launcher
+    if program == "mpi.h":  # the compiler's wrapper comes with the launcher
         command = ["mpicxx.openmpi", "-x", "c++", "-fsyntax-only", "-"]
         if not _installed(command[0]):
             return False

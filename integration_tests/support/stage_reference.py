@@ -211,7 +211,7 @@ def _forward(
 def _backward(
     model: torch.nn.Sequential, layers: range, weights: Sequence[Tensor], kept: Sequence[Tensor], gradient: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the gradient of the input, and those of the parameters."""
+    """Return the gradient of the input, and the gradients of the parameters."""
     found: list[Tensor] = []
     remaining = list(weights)
     for layer, saved in zip(reversed(layers), reversed(kept), strict=True):

@@ -39,7 +39,7 @@ class QueueMail:
         # Waiting receives, oldest first, by peer and tag: their numbers, memory and sizes.
         self._posted: dict[tuple[int, int], deque[tuple[int, Any, int]]] = defaultdict(deque)
         self._where: dict[int, tuple[int, int]] = {}
-        # Operations begun whose end nobody has seen.
+        # Operations that have begun and whose end was not observed.
         self._flying: set[int] = set()
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:

@@ -18,7 +18,7 @@ def events(path: Path) -> list[dict[str, Any]]:
 
 
 def reach(path: Path, rank: int, name: str) -> None:
-    """Broadcast on all ranks under this name until the first rank's timeline has that, and so all that came before."""
+    """Broadcast on all ranks under this name until the first rank's timeline has it, and so everything before it."""
     import horovod.torch as hvd
     import torch
 

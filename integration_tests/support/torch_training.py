@@ -69,7 +69,7 @@ def gradients(model: torch.nn.Module) -> Any:
 
 
 def assert_replicas_equal(model: torch.nn.Module, name: str) -> None:
-    """Assert that all ranks hold the same parameters, bit for bit; a collective operation called `name`."""
+    """Assert that all ranks hold the same parameters, bit for bit; a collective operation with the name `name`."""
     import horovod.torch as horovod
 
     mine = parameters(model).double()  # Horovod gathers no bfloat16

@@ -15,7 +15,7 @@ import psutil
 from integration_tests.upstream.expectations import Expectation, RankOutcome, read
 
 RECORD = Path(__file__).with_name("record.py")
-# A test that takes longer prints the stack of every thread into the log and goes on.
+# A test that takes longer prints the stack of every thread into the log and continues.
 STACKS_AFTER_S = 100
 GRACE_S = 10.0
 # Every process of a run inherits this variable, so that processes lost by horovodrun are found, too.

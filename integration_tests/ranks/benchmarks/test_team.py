@@ -148,5 +148,5 @@ def test_ranks_end_when_their_controller_is_killed() -> None:
             folder, *pids = controller.stdout.readline().split()
         finally:
             controller.send_signal(signal.SIGKILL)
-    shutil.rmtree(folder)  # nobody was left to remove it
+    shutil.rmtree(folder)  # no process was left to remove it
     assert len(pids) == 2 and ended([int(pid) for pid in pids]), "stopped ranks outlive their controller"

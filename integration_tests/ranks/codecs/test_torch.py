@@ -64,7 +64,7 @@ def test_error_feedback_makes_up_for_what_was_lost(rank: int, size: int, codec: 
         fed_back.step(gradient(rank))
         plain.step(gradient(rank))
     wanted = steps * mean(size)
-    # What is still to come, and the additions of float32.
+    # The residual still to be sent, and rounding of float32 additions.
     wrong = np.abs(fed_back.arrived - wanted)
     assert (wrong <= 2 * bound(codec, size) + 1e-5 * steps).all(), wrong.max()
     assert np.abs(plain.arrived - wanted).mean() > 3 * wrong.mean()
@@ -174,7 +174,7 @@ PLAIN: list[dict[str, Any]] = [
 
 @ranks(3, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
 def test_groups_other_codecs_and_process_sets(rank: int, size: int) -> None:
-    """Optimizers of one model with different codecs, gradients that travel together, and a process set."""
+    """Optimizers of one model with different codecs, gradients in one bucket, and a process set."""
     for _ in range(2):
         for choices in PLAIN:
             parameters = [torch.nn.Parameter(torch.zeros(ELEMENTS)) for _ in range(3)]

@@ -31,7 +31,7 @@ def run(words: list[str], tmp_path: Path) -> tuple[int, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
     if os.environ.items() >= UNCHECKED.items():
         env.update(UNCHECKED)
-    # What stands in front of the installed Horovod, too: integration_tests/patches.py.
+    # Libraries that override the installed Horovod, too: integration_tests/patches.py.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     with log.open("wb") as file:
         driver = subprocess.Popen(words, stdout=file, stderr=file, env=env, cwd=tmp_path, start_new_session=True)

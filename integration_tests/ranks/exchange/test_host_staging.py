@@ -61,7 +61,7 @@ def _on_device(made: Callable[[Any], str], device: SlowDevice) -> Callable[[Any]
 
 
 def staged(rank: int, most_s: float = 0.003) -> SlowDevice:
-    """Make horovod.torch treat all tensors as those of a slow device until the process ends: in fresh ranks only."""
+    """Make horovod.torch treat all tensors as tensors of a slow device until the process ends: in fresh ranks only."""
     device = SlowDevice(most_s, rank)
     found = host_staging.install(mpi_ops, device)
     assert found is not None

@@ -67,7 +67,7 @@ def test_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any)
     saved = pickle.dumps(([weight.detach().clone() for weight in weights], optimizer.state_dict()))
     hvd.barrier()
     assert "paceline_in_flight" in pickle.loads(saved)[1]
-    # What comes after saving is forgotten, once with a new world and once without.
+    # Updates after saving are dropped, once with a new world and once without.
     _uneven(rank, weights, optimizer, range(6, 8))
     for again in (True, False):
         if again:

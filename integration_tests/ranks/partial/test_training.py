@@ -1,6 +1,6 @@
 """Training with exchanges that do not wait: replicas trained with plain SGD are equal after a flush, in all frameworks.
 
-Gradients are whole numbers that encode rank and step, so that sums are exact whatever the rounds.
+Gradients are whole numbers that encode rank and step, so that sums are exact in any rounds.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _two_sizes(rank: int, size: int, k: int) -> int:
 
 @pytest.mark.more
 def test_each_unit_of_k_costs_one_copy_of_the_gradients() -> None:
-    # Each tensor is a message of its own, so that no run has Horovod's fusion buffer.
+    # Each tensor is sent as a separate message, so that no run has Horovod's fusion buffer.
     env = {"HOROVOD_FUSION_THRESHOLD": "0"}
     resident = {k: run_ranks(_two_sizes, 2, k, env=env, fresh=True) for k in (1, 2, 3, 5)}
     print(

@@ -146,7 +146,7 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
 
 @ranks(2, fresh=True)
 def test_interrupt_ends_a_meeting(rank: int, size: int, tmp_path: Path) -> None:
-    """The first rank waits for the others, who come later, and is interrupted; all go on."""
+    """The first rank waits for the others, which are late, and is interrupted; all continue."""
     if rank == 0:
         before = signal.signal(signal.SIGALRM, _interrupted)
         signal.setitimer(signal.ITIMER_REAL, 0.3)

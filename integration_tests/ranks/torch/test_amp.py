@@ -37,7 +37,7 @@ def _scaled_steps(model: Any, optimizer: Any, scaler: Any, rank: int, *, unscale
         loss = scaler.scale(loss_of(model, rank, step))
         if (rank, step) in ((1, 2), (0, 5)):
             loss = loss * float("inf")
-            time.sleep(0.2)  # whoever looks at the other rank's gradients too early sees no infinity there
+            time.sleep(0.2)  # a rank that reads the other's gradients too early sees no infinity there
         loss.backward()
         if unscale == "synchronize":
             optimizer.synchronize()

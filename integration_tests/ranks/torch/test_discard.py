@@ -52,7 +52,7 @@ def test_discarded_batches_were_not_seen(rank: int, size: int) -> None:
         model, plain = net(), net()
         _train(model, _wrapped(model, label, exchange, **options), rank, "AabCDcdEfHg", size)
         _train(plain, _wrapped(plain, f"{label}.plain", exchange, **options), rank, "abcdfg", size)
-        # Sums of more than two depend on what they travel with, and means are rounded.
+        # Sums of more than two depend on the other tensors of the message, and means are rounded.
         tolerance = 0.0 if size == 2 and label != "partial" else 1e-3 if label == "half" else 1e-6
         torch.testing.assert_close(
             parameters(model),

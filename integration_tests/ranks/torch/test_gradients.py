@@ -31,7 +31,7 @@ def test_parameters_added_later(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_a_sparse_gradient_that_some_ranks_lack(rank: int, size: int) -> None:
-    """Rank 1 cannot know that the gradient is sparse elsewhere: dense zeros would never meet the gathered rows."""
+    """Rank 1 cannot know that the gradient is sparse elsewhere: dense zeros would never match the gathered rows."""
     model = torch.nn.ModuleDict(
         {"table": torch.nn.Embedding(5, 2, sparse=True), "late": torch.nn.Embedding(4, 2, sparse=True)}
     )

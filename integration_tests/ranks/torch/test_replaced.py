@@ -1,4 +1,4 @@
-"""Parameters that are replaced, and those of two optimizers."""
+"""Replaced parameters, and parameters of two optimizers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_parameter_of_two_live_optimizers_is_refused(rank: int, size: int) -> 
             model(encoder=2.0, first=4.0, second=8.0).backward()
         hvd.barrier()
         del two
-        # One that is dropped, with its scheduler, is no other owner.
+        # A dropped optimizer, with its scheduler, does not count as another owner.
         alone = Branches("a")
         for _ in range(2):
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(alone.parameters(), lr=1.0), exchange=exchange)

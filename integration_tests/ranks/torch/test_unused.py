@@ -18,7 +18,7 @@ from integration_tests.support.ranks import ranks
 STEPS: list[tuple[dict[str, float], dict[str, float]]] = [
     ({"a": 2.0, "b": 4.0}, {"a": 4.0}),  # "b" on one rank alone, "c", "d" and "e" on none
     ({"a": 2.0, "b": 4.0}, {"a": 4.0, "b": 6.0}),
-    ({"a": 6.0}, {"c": 2.0, "b": 8.0}),  # "c" comes
+    ({"a": 6.0}, {"c": 2.0, "b": 8.0}),  # "c" arrives
     ({"a": 2.0, "c": 4.0, "d": 2.0}, {"b": 2.0, "d": 6.0}),  # "d" on both
     ({"a": 2.0, "b": 2.0, "c": 4.0, "d": 8.0}, {"a": 4.0}),
 ]

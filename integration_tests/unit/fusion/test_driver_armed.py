@@ -23,9 +23,9 @@ from paceline.fusion.trial import SIGNIFICANCE, WINDOW_STEPS, Trial
 
 _EXPECTED = 4  # index of the expectations in a plan message (offer.py)
 RUNNING = ArmedReport("armed", "", steps=90, messages=90)
-# What tells armed steps from others is a start-up of 12 ms: twice that, which armed plans allow for, is less dear where
-# two overlap than one message that waits for all, and that is best where they do not. A gradient takes 1 ms, as does a
-# round; the last one comes at 10.1 ms.
+# A start-up of 12 ms distinguishes armed steps from others. Armed plans assume twice that. Two groups that overlap then
+# cost less than one message that waits for all; one message is best if they do not overlap. A gradient takes 1 ms, as
+# does a round; the last one arrives at 10.1 ms.
 SLOW_S = 13e-3
 ONE = [0, -1, 0, 0, 0]
 # d and c begin at 1.1 ms and end at 15.1; b and a begin at 10.1, and have their start-up behind them at 22.1.
@@ -183,7 +183,7 @@ def test_each_side_is_as_often_first_and_no_trial_is_longer_than_its_steps() -> 
     trial, order = Trial(100), ""
     while not trial.over:
         order += "P" if trial.with_plan else "S"
-        trial.add(1.0, 9)  # a look that comes late finds more steps than a window needs
+        trial.add(1.0, 9)  # a late poll finds more steps than a window needs
     assert order.startswith("PSSPPSSP") and len(trial.planned_s) == len(trial.stock_s)
     assert 90 <= trial.steps <= 100 and not trial.plan_stays
 

@@ -165,8 +165,8 @@ def moved(change: Callable[[trace.Collective], trace.Collective], everywhere: bo
 
 
 def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(folder: Path) -> None:
-    # The last message of every step ends later than its cost says: 60 % on top of the whole. It waited before it began,
-    # as behind traffic that a trace does not have; its cost is the same.
+    # The last message of every step ends later than its cost predicts, by 60 % of the whole. It waited before it began,
+    # as after traffic that a trace does not have; its cost is the same.
     late_s = 0.6 * values()["measured"]["finish_s"]
     late = moved(lambda last: replace(last, start_s=last.start_s + late_s, end_s=last.end_s + late_s))
     trace.write(late, folder / "trace.json")
@@ -178,7 +178,7 @@ def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(fo
     remedies = values()["remedies"]
     assert remedies["recommended"] is None
     assert "no prediction can be relied on" in remedies["withheld"]
-    # Of another network the trace knows nothing.
+    # The trace has no data about another network.
     assert "Recommended" in invoke("trace.json", "--cost", "0.1,0").stdout
 
 

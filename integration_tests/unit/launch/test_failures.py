@@ -214,7 +214,7 @@ def test_what_is_not_understood_is_passed_on_and_streams_stay_apart() -> None:
     assert said(other)[1] == other
     cut = "Traceback (most recent call last):\n  File"
     assert said(cut)[1] == cut
-    # Streams stay separate and come in pieces.
+    # Streams stay separate and arrive in pieces.
     script = "import sys; sys.stdout.write('a\\r10%\\rb\\r\\nend'); sys.stderr.write('e\\n')"
     pieces: tuple[list[str], list[str]] = ([], [])
     code = processes.call([sys.executable, "-c", script], {}, pieces[0].append, pieces[1].append)
@@ -227,7 +227,7 @@ def test_what_is_not_understood_is_passed_on_and_streams_stay_apart() -> None:
         (f"[1]<stderr>:loading 50%{MARK}{CAME}\n", "[1]<stderr>:loading 50%\n", [1]),
         (f"Mon Nov 24 10:00:00 2025[1]<stderr>:{MARK}{CAME}\n", "", [1]),  # with a timestamp
         (f"[1,1]<stderr>:{MARK}{CAME}\n", "", [1]),  # under MPI
-        (f"[1]<stdout>:{MARK}{CAME}\n", "", [1]),  # of a script whose errors go where its output goes
+        (f"[1]<stdout>:{MARK}{CAME}\n", "", [1]),  # of a script whose errors go to its output
         (f"{MARK}{CAME}\n", None, []),  # of no rank
         (f"[1]<stderr>:{MARK}a quiet day\n", None, []),
     ],

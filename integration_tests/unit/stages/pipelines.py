@@ -32,7 +32,7 @@ def piped(size: int, use: Callable[[Any], Any], model: Callable[[], Any] = net, 
 
 
 def trained(size: int, batches: Any, model: Callable[[], Any] = net, **arguments: Any) -> list[tuple[list[float], Any]]:
-    """Losses of all steps, including those of a drain, and the whole state, which the first stage has."""
+    """Losses of all steps, including the steps of a drain, and the whole state, which the first stage has."""
 
     def use(pipeline: Any) -> tuple[list[float], Any]:
         losses = [pipeline.step(*batch).item() for batch in batches]

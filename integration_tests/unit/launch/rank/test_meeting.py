@@ -1,4 +1,4 @@
-"""Tasks that become ranks: identity, hosts of the job, place, and how all meet."""
+"""Tasks that become ranks: identity, hosts of the job, place, and rendezvous."""
 
 from __future__ import annotations
 
@@ -331,6 +331,6 @@ def test_other_orders_local_ranks_and_hosts_of_one_name() -> None:
     # The scheduler's local ranks count if they are complete; in two containers on one host each is 0 to its runtime.
     assert [slot.local_rank for slot in place([Task(0, "a", "m", 1), Task(1, "a", "m", 0)])] == [1, 0]
     assert [slot.local_rank for slot in place([Task(0, "a", "m", 0), Task(1, "a", "m", 0)])] == [0, 1]
-    # Machines tell hosts of one name apart.
+    # Machine ids distinguish hosts of one name.
     slots = place([Task(0, "localhost", "m1"), Task(1, "localhost", "m2")])
     assert [(slot.hostname, slot.cross_size) for slot in slots] == [("localhost", 2), ("localhost-2", 2)]

@@ -1,6 +1,6 @@
-"""The scripts of Slurm, LSF and PBS: clean for shellcheck, and run here with stand-ins for the schedulers' programs.
+"""The scripts of Slurm, LSF and PBS: clean for shellcheck, and run here with fakes of the schedulers' programs.
 
-A stand-in treats words and environment as its program is documented to. `paceline`, `horovodrun` and `python` record
+A fake treats words and environment as its program is documented to. `paceline`, `horovodrun` and `python` record
 their calls.
 """
 
