@@ -3,7 +3,7 @@
     python -m integration_tests.beside --number 2000 --ranks 4      (every collective; many minutes)
 
 The other messages are allreduces by one of our collectives, a message between pipeline stages, and a step of
-allreduces, armed where `armed` is set. Exits with 1 if a value was wrong.
+allreduces, armed if `armed` is set. Exits with 1 if a value was wrong.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds")
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)  # in a rank: where it writes what it found
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)  # in a rank: file for its findings
     arguments = parser.parse_args()
     if arguments.out:
         Path(f"{arguments.out}.{os.environ['HOROVOD_RANK']}").write_text(json.dumps(values(arguments.device)))

@@ -94,7 +94,7 @@ def reports(text: str) -> list[Report]:
         if kind is None:
             continue
         places = []
-        # The stacks of the accesses come first, then those of the creation of threads and memory.
+        # The stacks of the accesses come first, then the stacks of the creation of threads and memory.
         for stack in block.split("\n\n")[:2]:
             frames = [frame.split("(")[0].split("<")[0] for frame in _FRAME.findall(stack)]
             places += [frame for frame in frames if frame.startswith(_OURS + _HOST)][:1]

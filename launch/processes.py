@@ -125,7 +125,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None, enough: Calla
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
-    """Leave nothing of `process` behind, which leads a session: ask it to end, then kill the rest of its session.
+    """End `process`, which leads a session: request its end, then kill the rest of its session.
 
     A second Ctrl-C shortens the time that it may take.
     """

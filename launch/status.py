@@ -19,7 +19,7 @@ class StatusLine:
         self.shown = stream.isatty() and os.environ.get("TERM") != "dumb"
         self._text = ""
         self._lock = threading.RLock()
-        self._at_start = True  # of a line: a status after an incomplete line could not be told from it
+        self._at_start = True  # of a line: a status after an incomplete line would look like its rest
 
     def show(self, text: str) -> None:
         """Replace the status; "" removes it."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROGRAM = ("python", "-m", "examples.benchmarks")
 FOLDER = "bench-results"
-QUICK = "quick"  # its subfolder for results that nobody should rely on
+QUICK = "quick"  # its subfolder for results not to rely on
 LONGEST_S = 86400.0
 
 

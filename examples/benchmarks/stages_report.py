@@ -4,9 +4,9 @@
     python examples/benchmarks/stages_report.py losses.txt --times times.txt --plot late_gradients.png
 
 Ranks that share a few processors do not show the time of stages on separate devices. The report therefore combines two
-measurements: losses by step, and the share of time in which sleeping stages of each schedule work. The unit of time is
-one stage's time for both passes of a mini-batch: a step of a schedule whose stages work half of the time takes two
-units. Without --times the shares are those of the schedules with free transfers.
+measurements: losses by step, and the share of time in which sleeping stages of each schedule are busy. The unit of time
+is one stage's time for both passes of a mini-batch: a step of a schedule whose stages are busy half of the time takes
+two units. Without --times the shares are the schedules' with free transfers.
 """
 
 from __future__ import annotations

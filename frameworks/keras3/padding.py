@@ -80,7 +80,7 @@ def take_marked(model: Any, find: Callable[[Any], Any]) -> None:
     step = model.train_step
     if isinstance(step, functools.partial) and step.func is _step:
         return
-    # Bypass Keras' __setattr__, which looks for layers and variables.
+    # Bypass Keras' __setattr__, which tracks layers and variables.
     object.__setattr__(model, "train_step", functools.partial(_step, model, find, step))
     model.train_function = None  # it holds the old step
 

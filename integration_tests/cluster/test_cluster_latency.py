@@ -68,7 +68,7 @@ def late() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def answering(late: Cluster) -> Iterator[Cluster]:
-    """The same; host1 and host2 answer what they are sent."""
+    """The same cluster; host1 and host2 echo received data."""
     servers = [started(late, ANSWER, host) for host in (1, 2)]
     yield late
     for server in servers:

@@ -83,7 +83,7 @@ def _raises(rank: int, size: int) -> str:
 
 
 def test_rank_that_raises_between_groups() -> None:
-    """No rank waits until Gloo gives up."""
+    """No rank waits until Gloo's timeout."""
     said = run_ranks(_raises, SIZE, env=ARMED | {"HOROVOD_GLOO_TIMEOUT_SECONDS": "600"}, fresh=True)
     assert said[1] == "left"
     assert all("shut down" in text for text in (said[0], said[2])), said

@@ -49,7 +49,7 @@ def test_survivors_in_the_middle_of_a_message_name_the_dead_rank(collective: str
 
 
 def _meet(rank: int, size: int, folder: str) -> tuple[float, str]:
-    """The survivors wait for rank 1, which has left out that ranks compare what they have chosen."""
+    """The survivors wait for rank 1, which has left out the comparison of settings."""
     import torch
 
     import paceline.torch as hvd
@@ -79,7 +79,7 @@ def _by_another_collective(rank: int, size: int) -> str:
     from paceline.native.library import loaded
 
     hvd.init()
-    hvd.allreduce(torch.ones(1), name="first")  # ranks compare what they have chosen
+    hvd.allreduce(torch.ones(1), name="first")  # ranks compare their settings
     loaded("torch").horovod_paceline_collective(RING if rank == 0 else DIRECT, 0, 0, 0, 0, 0)
     try:
         hvd.allreduce(torch.full((4096,), 1.0 + rank), op=hvd.Sum, name="terms")

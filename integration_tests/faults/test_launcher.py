@@ -1,4 +1,4 @@
-"""The patches of horovodrun: what it imports before the first rank starts, and what it waits for."""
+"""The patches of horovodrun: its imports before the first rank starts, and its waits."""
 
 from __future__ import annotations
 

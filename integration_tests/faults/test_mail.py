@@ -65,7 +65,7 @@ def test_survivors_name_the_dead_rank(victim: int, size_bytes: int) -> None:
 
 
 def _stop(rank: int, size: int, victim: int, limit_s: float | None) -> tuple[str, tuple[int, ...]]:
-    """The victim stops; the next rank waits for it, and the one behind for that one."""
+    """The victim stops; the next rank waits for it, and the rank after that for the next rank."""
     mail = _mail()
     if rank == victim:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -228,7 +228,7 @@ def test_closing_in_vain_is_limited(rank: int, size: int) -> None:
 
 
 def _end(rank: int, size: int, sets: bool) -> None:
-    """A rank ends Horovod while the others wait; what was open then stays ended in the next world."""
+    """A rank ends Horovod while the others wait; open operations stay ended in the next world."""
     import horovod.torch as hvd
 
     for turn in range(3):

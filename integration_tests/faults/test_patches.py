@@ -26,7 +26,7 @@ def _stall(rank: int, size: int, log: str) -> None:
     import torch
 
     if rank == 0:
-        # Horovod's C++ log goes to file descriptor 2.
+        # Horovod's C++ log is written to file descriptor 2.
         os.dup2(os.open(f"{log}", os.O_CREAT | os.O_WRONLY), 2)
     hvd.init()
     if rank == size - 1:

@@ -63,8 +63,8 @@ class TorchSteps:
     def step_around(self, step: int, first: int, between: Callable[[], Any], finished: int = 0) -> Any:
         """Make a step with a call after its `first` tensors; return the result of the call.
 
-        `finished`: number of tensors to wait for before the call: those of the first group. Otherwise its round may
-        perform the call's operation, too, before the armed part of the step begins.
+        `finished`: number of tensors to wait for before the call, the number in the first group. Otherwise its round
+        may perform the call's operation, too, before the armed part of the step begins.
         """
         names = list(self.sizes)
         for name in names[:first]:

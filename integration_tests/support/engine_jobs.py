@@ -225,7 +225,7 @@ def main(job: str, engine: str, framework: str) -> None:
 
 
 if __name__ == "__main__":
-    # By their real name, so that workers import what they are sent.
+    # By their real name, so that workers can import the functions that they receive.
     from integration_tests.support import engine_jobs
 
     engine_jobs.main(*sys.argv[1:])

@@ -48,7 +48,7 @@ def train(
         wanted, found = -RATE * everyone / size, one.detach().cpu()
         if codec is None:
             assert torch.equal(found, wanted), f"{exchange}: {found}, expected {wanted}"
-        else:  # error feedback: what is missing is what the ranks still have of it, and no more
+        else:  # error feedback: the difference is exactly the residuals of the ranks
             residuals = optimizer.state_dict()["paceline_in_flight"]["residuals"]["values"]
             own = residuals.get(name, torch.zeros(one.shape))  # none: too small to be encoded
             missing = RATE / size * hvd.allreduce(own, op=hvd.Sum, name=f"{label}.residual.{name}")

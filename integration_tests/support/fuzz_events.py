@@ -1,6 +1,6 @@
-"""Events that random messages meet (fuzz.py, races.py): what one rank does, by a seed that all ranks share.
+"""Random events for messages (fuzz.py, races.py): what one rank does, by a seed that all ranks share.
 
-Each checks every value against one process, and leaves the world usable. All return how many messages they made.
+Each checks every value against one process, and leaves the world usable. All return the number of their messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _gradient(rank: int, step: int, elements: int) -> np.ndarray:
 
 
 def join(rank: int, size: int, seed: int) -> int:
-    """One rank joins after some steps, maybe none; the others go on with optimizers that meet for the first time.
+    """One rank joins after some steps, maybe none; the others continue with optimizers in their first step.
 
     Its last operation is still open when it joins; others begin that operation later.
     """
@@ -136,7 +136,7 @@ def sets(rank: int, size: int, seed: int) -> int:
 
 
 def plans(rank: int, size: int, seed: int) -> int:
-    """Plans that follow from messages which end in any order, while collectives of ours are in flight."""
+    """Plans that follow messages which end in any order, while collectives of ours are in flight."""
     import paceline.torch as hvd
 
     hvd.init()

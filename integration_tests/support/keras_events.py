@@ -190,7 +190,7 @@ class Training:
             raise AssertionError(f"rank {self.rank}, {self}: a step did not raise: {text}")
 
     def resume(self) -> None:
-        """As in a new process: what is in flight is loaded into another optimizer, of other variables."""
+        """As in a new process: state in flight is loaded into another optimizer, of other variables."""
         (name, weights), *_ = self.lists
         self._meet()
         taped = self.tape

@@ -88,7 +88,7 @@ def _schedulers(run: Run) -> None:
 
 
 def _scheduler_before_wrapping(run: Run) -> None:
-    """As scripts that get both from a function; torch must not warn that step() was not called."""
+    """As in scripts that get both from a function; torch must not warn that step() was not called."""
     held = run.setting.make(list(run.model.parameters()))
     scheduler = torch.optim.lr_scheduler.StepLR(held, 2, gamma=0.5)
     run.wrap(held)
@@ -204,7 +204,7 @@ def _resuming(run: Run) -> None:
 
 
 def _autograd_grad(run: Run) -> None:
-    """A penalty on the gradient in even steps; in odd ones a single rank looks at gradients after its pass."""
+    """A penalty on the gradient in even steps; in odd ones a single rank computes gradients again after its pass."""
 
     def backward(step: int, rank: int) -> Tensor:
         loss = run.loss(rank, step)

@@ -1,9 +1,9 @@
-"""docs/reference/messages.md: the page that is made from the errors in the sources.
+"""docs/reference/messages.md: the page that is generated from the errors in the sources.
 
 python -m integration_tests.support.messages_page > docs/reference/messages.md
 
-It has every error that a user can put right, from the calls of our error classes. A problem or a remedy that is made up
-elsewhere is shown as far as it is written there.
+It has every error that a user can fix, from the calls of our error classes. A problem or a remedy that is computed
+elsewhere is shown as far as the call contains it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def messages() -> list[Message]:
 
 
 def _cell(text: str) -> str:
-    """Put a text into a cell of a table: no bars, no new lines, nothing that markdown would read."""
+    """Return a text for a cell of a table: no bars, no new lines, nothing that markdown would interpret."""
     parts = re.sub(r"…(\W{0,2}…)+", "…", " ".join(text.split())).split("`")
     parts[::2] = [re.sub(r"([\\*_<>\[\]])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts).replace("|", "\\|")

@@ -22,7 +22,7 @@ def _can_mount() -> bool:
 def run_mounted(
     mount: Sequence[str], command: Sequence[str | Path], env: Mapping[str, str], timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run `command` where `mount` with these words was called first. Skips the test where nothing can be mounted."""
+    """Run `command` after `mount` with these arguments. Skips the test if this process cannot mount."""
     if not _can_mount():
         pytest.skip("this process cannot make a mount namespace")
     script = 'words=$1; shift; eval "mount $words" && exec "$@"'

@@ -77,7 +77,7 @@ class World:
         values = ["fusion_trial_steps=0", "gate_timeout_ms=5000", env.get(debug.NAME)]
         env = {**env, debug.NAME: ",".join(filter(None, values))}
         own = {
-            # A test may put another build of Horovod in front of the installed one.
+            # A test may override the installed Horovod with another build.
             "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
             "PYTHONUNBUFFERED": "1",
             "CUDA_VISIBLE_DEVICES": "",
@@ -201,7 +201,7 @@ class World:
             except ProcessLookupError:
                 pass
             process.wait(10)
-        threading.Thread(target=self._rendezvous.stop).start()  # its server looks up twice a second
+        threading.Thread(target=self._rendezvous.stop).start()  # its server polls twice a second
         self._dir.cleanup()
 
 

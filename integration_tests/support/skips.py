@@ -105,7 +105,7 @@ class StrictSkips:
         self._look_at(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Look at modules that are skipped as a whole."""
+        """Check modules that are skipped as a whole."""
         self._look_at(report)
 
     def _look_at(self, report: Any) -> None:

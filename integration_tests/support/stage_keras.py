@@ -87,7 +87,7 @@ def _gradients(model: Any, loss: Any, batch: Any, target: Any, share: float) -> 
 
 
 def train(model: Any, optimizer: Any, batches: Sequence[tuple[Any, Any]], **arguments: Any) -> dict[str, Any]:
-    """Train a pipeline on this stage: its weights by name, all losses, delays, and maxima of what it held."""
+    """Train a pipeline on this stage: its weights by name, all losses, delays, and maxima of its memory use."""
     import paceline.keras as hvd
 
     arguments = {"n_microbatches": N, "loss": mse(), **arguments}

@@ -1,4 +1,4 @@
-"""Horovod's timelines in tests: a thread writes them, which may be late, and drops what is left when it ends."""
+"""Horovod's timelines in tests: a thread writes them with a delay, and drops the remaining events when it ends."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Training:
     def discard(self) -> None:
         """A batch that some ranks drop before, or all after its gradients were combined."""
         if isinstance(self.exchange, str) and self.exchange != "sync":
-            self.drain()  # else what was late before is dropped, too
+            self.drain()  # else earlier late gradients are dropped, too
         self.optimizer.zero_grad()
         # A pipelined exchange combines older gradients than these.
         combined = self.same.random() < 0.5 and not isinstance(self.exchange, self.hvd.Pipelined)

@@ -174,7 +174,7 @@ SKIPPED = "tests in integration_tests/cluster will be skipped"
 
 
 class Machine:
-    """A machine with make and a finished environment of ours, but without the tools of the cluster."""
+    """A machine with make and our complete environment, but without the tools of the cluster."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.bin, self.venv = folder / "root", folder / "bin", folder / "venv"
@@ -230,7 +230,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def pytest_line(output: str) -> str:
-    """Command line of pytest, which both make and the stand-in for Python print."""
+    """Command line of pytest, which both make and the fake Python print."""
     (line,) = (line for line in output.splitlines() if line.startswith("would run: -m pytest"))
     return line
 

@@ -1,4 +1,4 @@
-"""Run one of upstream's files as upstream does, with a limit, and leave no process behind."""
+"""Run one of upstream's files as upstream does, with a time limit, leaving no process running."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def run(row: Expectation, tests: Path, size: int, environment: Path, folder: Pat
 
 
 def end_marked(mark: str) -> None:
-    """Kill every process that carries the mark in its environment."""
+    """Kill every process that has the mark in its environment."""
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:

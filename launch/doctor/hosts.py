@@ -17,7 +17,7 @@ from paceline.launch.doctor.findings import Finding, error, ok, warning
 from paceline.launch.rank import interfaces
 from paceline.launch.rank.identity import FIRST_PORT, PORTS
 
-# New host keys are accepted, as by horovodrun; otherwise ssh would ask for a new host.
+# New host keys are accepted, as by horovodrun; otherwise ssh would prompt for a new host.
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "ConnectTimeout=8")
 START_LIMIT_S = 25.0
 CONNECT_LIMIT_S = 3.0

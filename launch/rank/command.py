@@ -152,7 +152,7 @@ def _see_them_end(centre: hub.Hub) -> None:
 
 
 def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ: dict[str, str]) -> int:
-    """Meet the others, run the command, and end with the others; return the exit code."""
+    """Connect to the other tasks, run the command, and end with the others; return the exit code."""
     channel, start = member.join(who, wait, console.note)
     interface = start.interface or interfaces.of_address(channel.address)
     environ |= variables.of_slot(start.slot, channel.peer, start.port, interface, environ)

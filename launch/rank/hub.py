@@ -26,7 +26,7 @@ BACKLOG = 1024  # all tasks of a large job connect at the same moment
 HELLO_LIMIT_S = 10.0  # limit for a connection to identify itself
 SETTLE_S = 2.0  # time after the first reported failure until the first one is chosen
 CAUSE_S = 8.0  # the same if all reported failures follow from another rank's failure or end
-# Times at which waiting tasks are told which ranks are missing; then every minute.
+# Times at which waiting tasks get a list of the missing ranks; then every minute.
 TELL_S = (5.0, 15.0, 30.0, 60.0)
 PATIENCE_S = 10.0  # for a port that an earlier start of the same job may still hold
 OVERDUE_CODE = 124  # of a job whose ranks run too long after rank 0: as timeout(1)

@@ -17,7 +17,7 @@ SUFFIX = ".template"
 
 
 def fill(folder: Path, name: str, values: Values) -> str:
-    """Fill the template `name` of `folder`; lists become lines. Raises jinja2.UndefinedError: a defect of ours."""
+    """Fill the template `name` of `folder`; lists become lines. Raises jinja2.UndefinedError for a missing value."""
     environment = Environment(
         variable_start_string="@{", variable_end_string="}", block_start_string="@[", block_end_string="]",
         comment_start_string="@#", comment_end_string="#@", trim_blocks=True, keep_trailing_newline=True,

@@ -15,7 +15,7 @@ REMOVE_TIMEOUT_S = 60.0
 
 
 class Guarded:
-    """Guarantees that the cluster `tag` is removed when this process asks for it or ends."""
+    """Guarantees that the cluster `tag` is removed when this process requests it or ends."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag

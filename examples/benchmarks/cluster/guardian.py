@@ -1,4 +1,4 @@
-"""The process that removes a cluster when its owner asks for it or ends, however it ends.
+"""The process that removes a cluster when its owner requests it or ends, however it ends.
 
     python -m paceline.examples.benchmarks.cluster.guardian TAG OWNER_PID
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Place:
     """A rank and its world. `host_names` and `host_addresses` list all hosts, each with the same number of ranks.
 
-    `folder` is shared by all ranks of the system and used by nobody else; `control` is the controller's socket.
+    `folder` is private to the system and shared by all of its ranks; `control` is the controller's socket.
     """
 
     rank: int

@@ -42,7 +42,7 @@ AnyTeam = TypeVar("AnyTeam", bound="Team")
 
 
 class Team:
-    """`size` ranks of `system`, equally many on each of `hosts`; a context manager that leaves no process behind.
+    """`size` ranks of `system`, the same number on each of `hosts`; a context manager that leaves no process running.
 
     Entering starts and connects the ranks and stops them. `hello` has the first message of each rank. Raises UserError
     with the output of the rank in question when one ends, and with the stacks of all when one does not answer in time.
@@ -102,7 +102,7 @@ class Team:
 
     @property
     def folder(self) -> str:
-        """Folder that all ranks share and nobody else uses."""
+        """Folder that is private to the system and shared by all of its ranks."""
         assert self._dir is not None
         return self._dir.name
 

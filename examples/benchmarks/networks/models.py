@@ -1,13 +1,12 @@
 """The models by name: layers and the time of one backward pass.
 
-The backward times belong to one imagined accelerator. ResNet-50 takes 300 ms for a batch of 32; BERT-base (32 sequences
-of 128 tokens), VGG-16 (32 images) and the LSTM (64 sequences of 35 words) take as much longer as they have more MACs,
-rounded to 100 ms. ResNet-20 is far too small to fill an accelerator; its 30 ms are mostly the starting of kernels.
-A forward pass takes half as long as a backward pass. Within a pass every layer takes the share of the time that it has
-of the MACs: the backward of a layer is twice its forward (gradients of inputs and of weights), a factor that cancels
-in the shares.
+The backward times belong to one imagined accelerator. ResNet-50 takes 300 ms for a batch of 32. The times of BERT-base
+(32 sequences of 128 tokens), VGG-16 (32 images) and the LSTM (64 sequences of 35 words) are in proportion to their
+MACs, rounded to 100 ms. ResNet-20 is far too small to fill an accelerator; its 30 ms are mostly kernel launches. A
+forward pass takes half as long as a backward pass. Within a pass, a layer's share of the time is its share of the MACs:
+the backward of a layer is twice its forward (gradients of inputs and of weights), a factor that cancels in the shares.
 
-A name that ends in -real stands for a network that computes on the processor (computing.py) and takes what it takes.
+A name that ends in -real means a network that computes on the processor (computing.py), in its actual time.
 """
 
 from __future__ import annotations

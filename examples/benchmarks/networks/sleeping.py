@@ -1,7 +1,7 @@
-"""A network whose layers sleep: compute takes time but no processor, as if it ran on an accelerator of its own.
+"""A network whose layers sleep: compute takes time but no processor, as on a separate accelerator.
 
-A real framework runs it: autograd walks the layers backwards, each layer's gradients appear when its share of the
-backward time is over, and the hooks of Horovod and DDP see them as they see any gradient. Nothing is calculated.
+A real framework runs it: autograd runs the layers' backward passes, each layer's gradients appear when its share of the
+backward time is over, and the hooks of Horovod and DDP are called as for any gradient. Nothing is computed.
 """
 
 from __future__ import annotations

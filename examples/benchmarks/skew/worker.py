@@ -74,7 +74,7 @@ class SkewWorker:
                 return hvd.size()
 
             def partial() -> int:
-                # Initiators differ between sizes: a seed that often selects late ranks would affect all sizes alike.
+                # Initiators differ between sizes: a seed that often selects late ranks would affect all sizes.
                 return hvd.partial_allreduce(tensor, name, quorum=order.system, seed=order.size_bytes)[1]
 
             self._channels[name] = full if order.system == SYNC else partial

@@ -40,7 +40,7 @@ class Case:
 
 
 def stages_of(case: Case, recorder: Recorder) -> list[nn.Module]:
-    """Make all stages, with the same weights on every rank, whatever its random state."""
+    """Make all stages, with the same weights on every rank and in any random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return [Timed(_MAKE[case.model](case), recorder) for _ in range(case.stages)]

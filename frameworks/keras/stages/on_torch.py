@@ -40,7 +40,7 @@ class _Weights(Weights):
         self._variables = list(variables)
 
     def own(self) -> None:
-        """Put the parameters back into the variables before an update."""
+        """Restore the parameters in the variables before an update."""
         self._install(self.parameters)
 
     def _install(self, tensors: Sequence[nn.Parameter]) -> None:

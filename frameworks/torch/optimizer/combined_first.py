@@ -27,7 +27,7 @@ _MARK = "_paceline_combines_first"
 
 
 def combine_first() -> None:
-    """Make torch's two clipping functions, and every GradScaler of this process, combine gradients before they look."""
+    """Make torch's two clipping functions, and every GradScaler of this process, combine gradients first."""
     _wrap(torch.nn.utils, "clip_grad_norm_", lambda original: _clipping(original, clip_shared_norm))
     _wrap(torch.nn.utils, "clip_grad_value_", lambda original: _clipping(original, None))
     # torch before 2.3 only has it in torch.cuda.amp.

@@ -318,7 +318,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         self._reduction.forget()
 
     def before_unscaling(self, scale: float = 1.0) -> None:
-        """Called before a GradScaler looks at the gradients: it must see those of the update, on every rank."""
+        """Called before a GradScaler reads the gradients: it must read the update's gradients, on every rank."""
         self._reduction.before_unscaling(scale)
 
     def after_unscaling(self, found: dict[torch.device, Tensor]) -> dict[torch.device, Tensor]:

@@ -1,8 +1,8 @@
 """Replace the weights that a graph has saved for its backward pass.
 
-Autograd nodes save tensors for the backward pass. Tensors in a weight's memory are replaced by a note of the weight and
-the part of it. When the backward pass needs the part, it asks for the weight. Everything else stays saved as it was:
-autograd checks that nobody changed it in place.
+Autograd nodes save tensors for the backward pass. Tensors in a weight's memory are replaced by a record of the weight
+and the part of it. When the backward pass needs the part, it requests the weight. Everything else stays saved as it
+was: autograd checks that it was not changed in place.
 """
 
 from __future__ import annotations

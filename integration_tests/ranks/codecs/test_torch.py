@@ -1,4 +1,4 @@
-"""codec= for PyTorch: error bounds, error feedback, exchanges, states, and what is refused."""
+"""codec= for PyTorch: error bounds, error feedback, exchanges, states, and refused values."""
 
 from __future__ import annotations
 
@@ -214,6 +214,6 @@ def test_refused(rank: int, size: int) -> None:
         _Training("refused", codec="q8", compression=hvd.Compression.fp16)
     with pytest.raises(hvd.UsageError, match=r"codec=q8 was given together with collective=horovod"):
         _Training("refused", codec="q8", collective="horovod")
-    training = _Training("refused")  # nothing of the refused ones is left behind
+    training = _Training("refused")  # the refused ones leave nothing
     training.step(gradient(rank))
     np.testing.assert_allclose(training.arrived, mean(size), rtol=1e-5, atol=1e-6)

@@ -36,7 +36,7 @@ def test_scripts_of_horovod(rank: int, size: int, hvd: Any) -> None:
 
 @ranks(3, more=(2,), env=Q8, hvd="paceline.torch")
 def test_what_travels_as_it_is(rank: int, size: int, hvd: Any) -> None:
-    """Counts of partial rounds, averages of models, and optimizers that ask for it."""
+    """Counts of partial rounds, averages of models, and optimizers with codec="none"."""
     _, fresh = hvd.partial_allreduce(torch.from_numpy(gradient(rank)), "counted", quorum=size)
     assert fresh == size
     for number, choices in enumerate(({"codec": "none"}, {"codec": "none", "exchange": hvd.Local(sync_every=1)})):

@@ -132,7 +132,7 @@ CASES: dict[str, Case] = {
 
 
 def _in_turn(rank: int, _size: int, folder: str) -> dict[str, tuple[str, str]]:
-    """Output and error of init() in each case; a failed world leaves nothing behind for the next."""
+    """Output and error of init() in each case; a failed world does not affect the next."""
     import horovod.torch as hvd
 
     seen = {}

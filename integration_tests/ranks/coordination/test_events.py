@@ -1,4 +1,4 @@
-"""Ranks whose background threads sleep until something happens (PACELINE_WAKE=events): results, and what it costs."""
+"""Ranks whose background threads sleep until an event occurs (PACELINE_WAKE=events): results, and costs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _voluntary_switches() -> int:
 def test_every_operation_has_its_result(rank: int, size: int) -> None:
     total = size * (size - 1) // 2
     for turn in range(20):
-        # The first turn is negotiated, later ones find everything in the cache but what is never there.
+        # The first turn is negotiated; later ones are cached, except operations that are never cached.
         handles = [hvd.allreduce_async(torch.full((n + 1,), rank + n), name=f"all.{n}", op=hvd.Sum) for n in range(30)]
         gathered = hvd.allgather(torch.tensor([rank, turn]), name="gathered")
         for n, handle in enumerate(handles):

@@ -1,4 +1,4 @@
-"""Ray and Spark start ranks: their trainings are those of one process, under the driver's settings."""
+"""Ray and Spark start ranks: their trainings equal one process, under the driver's settings."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_twin_optimizers_keep_their_own_gradients(rank: int, size: int, hvd: Any
 
 
 def _twice(optimizer: Any, variable: Any) -> Any:
-    # AutoGraph would put our error into one of its own.
+    # AutoGraph would wrap our error in one of its own.
     return tf.function(lambda: [optimizer.apply([tf.ones(3)], [variable]) for _ in range(2)], autograph=False)
 
 
@@ -207,7 +207,7 @@ def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int, hv
     from paceline.tensorflow.tape import exchange as tape_exchange
 
     gc.collect()
-    # TensorFlow keeps compiled functions, and what they captured, for longer.
+    # TensorFlow keeps compiled functions, and their captured values, for longer.
     assert not [kept for kept in tape_exchange._tapes().kept if kept.key[0] == "sweptFalse"]
 
 

@@ -100,7 +100,7 @@ def test_large_messages_of_one_world_do_not_change_the_next(env: dict[str, Any])
     run_ranks(init_again_after_a_large_plan, 2, env=env, fresh=True)
 
 
-# What is sent to learn the costs is larger than all gradients together, and than these limits.
+# Messages that measure costs are larger than all gradients together, and than these limits.
 @ranks(3, fresh=True, worlds=[{"HOROVOD_FUSION_THRESHOLD": limit_bytes} for limit_bytes in ("0", "1024")])
 def test_small_model_gets_a_plan_whatever_the_limit_is(rank: int, size: int) -> None:
     step_of = TorchSteps(rank, size, {f"small.{n}": 7 for n in range(4)}).step

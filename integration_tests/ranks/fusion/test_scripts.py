@@ -88,7 +88,7 @@ print("script ends", hvd.rank(), flush=True)
 
 STEPS = 400
 _SCRIPTS = {"torch": TORCH, "tensorflow": TENSORFLOW, "keras": KERAS}
-TRAVELLING = {"torch": 3, "tensorflow": 4, "keras": 4}  # torch: a large weight, and buckets before and behind it
+TRAVELLING = {"torch": 3, "tensorflow": 4, "keras": 4}  # torch: a large weight, and buckets before and after it
 
 
 def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:

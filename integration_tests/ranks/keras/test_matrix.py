@@ -290,7 +290,7 @@ def _compare_in_float64(rank: int, size: int, folder: Path, cells: Cells) -> Non
 
 
 def _cells(features: dict[str, Any]) -> tuple[Cells, Cells]:
-    """Those of the diagonals, and the others; merging by plan comes last, its plans stay."""
+    """Cells of the diagonals, and the others; merging by plan comes last, because its plans stay."""
     rows = {feature: number for number, feature in enumerate(features)}
     cells = [(feature, exchange) for exchange in EXCHANGES for feature in features]
     diagonal = [

@@ -45,7 +45,7 @@ def test_state_is_committed_every_few_batches_and_after_the_epoch(
         batch = 0
 
         def commit(self) -> None:
-            """With what is there now."""
+            """Commit the current values."""
             state.batch = self.batch
             state.commit()
             committed.append(self.batch)

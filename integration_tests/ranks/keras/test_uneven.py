@@ -290,7 +290,7 @@ class Own(keras.Model):
 
 @keras_ranks(2)
 def test_other_weights_and_train_steps(rank: int, size: int) -> None:
-    """Numbers count each batch alike while there is one; other data in between are as ever."""
+    """While a number is set, batches have equal weights; other data in between are trained as usual."""
 
     def body() -> None:
         model, weight = Own(), keras.Variable(1.0, trainable=False)

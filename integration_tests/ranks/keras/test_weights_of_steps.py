@@ -1,4 +1,4 @@
-"""Weights of steps under Keras: accumulation, one process, what stays on its rank, what is set between steps."""
+"""Weights of steps under Keras: accumulation, one process, local layers, weights set between steps."""
 
 from __future__ import annotations
 

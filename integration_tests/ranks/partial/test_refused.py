@@ -1,4 +1,4 @@
-"""Partial calls and flushes that fail leave nothing behind, or a rank that reports an error."""
+"""Partial calls and flushes that fail leave nothing, or a rank that reports an error."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ STEPS = 6
 
 
 def _fit(exchange: str, name: str, pause_s: float, average: bool, verbose: int) -> tuple[dict[str, list[Any]], str]:
-    """The history of two epochs, whose last callbacks see what the others added, and what was printed."""
+    """The history of two epochs, whose last callbacks see the others' values, and the printed lines."""
 
     class Slow(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

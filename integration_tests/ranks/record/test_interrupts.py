@@ -1,4 +1,4 @@
-"""Ctrl-C ends `paceline record` wherever Python happens to be, and leaves no rank behind."""
+"""Ctrl-C ends `paceline record` at any point of Python's execution, and leaves no rank running."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        # A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
+        # A shell that starts the tests in the background lets them, and their children, ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
 

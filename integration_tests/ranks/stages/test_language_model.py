@@ -91,7 +91,7 @@ def test_replicas_of_tied_stages(rank: int, size: int) -> None:
 
 
 def half(inputs: dict[str, Tensor], target: dict[str, Tensor], replica: int) -> tuple[Any, Any]:
-    """Of each micro-batch of the whole, of 4 rows, those of one of two pipelines."""
+    """Return the share of one of two pipelines: 2 rows of each micro-batch of 4."""
 
     def rows(one: Tensor) -> Tensor:
         return one.view(2, 2, 2, *one.shape[1:])[:, replica].flatten(0, 1)

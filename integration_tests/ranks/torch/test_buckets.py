@@ -84,7 +84,7 @@ def _frozen(model: Any, optimizer: Any, rank: int) -> None:
 
 
 def _replaced(model: Any, optimizer: Any, rank: int) -> None:
-    """Scripts that put another tensor in the place of a gradient, before and between."""
+    """Scripts that replace the tensor of a gradient, before and between."""
     for step in range(5):
         optimizer.zero_grad()
         model.weights[2].grad = torch.full((LENGTHS[2],), float(step + rank))

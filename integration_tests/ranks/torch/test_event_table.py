@@ -78,7 +78,7 @@ def not_finite(training: EventTraining) -> None:
 
 
 def absent_on_one_rank(training: EventTraining) -> None:
-    """Each rank lacks another gradient; in the first update, too, before ranks know what is dense."""
+    """Each rank lacks a different gradient, also in the first update, before ranks know which are dense."""
     for number in range(2):
         if number:
             training.steps()
@@ -92,7 +92,7 @@ def absent_on_one_rank(training: EventTraining) -> None:
 
 
 def absent_on_all_ranks(training: EventTraining) -> None:
-    """A parameter that nobody uses yet stays as it is, then comes into use."""
+    """A parameter that no rank uses yet stays unchanged, then is used."""
     for _ in range(3):
         training.optimizer.zero_grad()
         training.count(list("ab"))
@@ -210,7 +210,7 @@ def saved_and_loaded(training: EventTraining) -> None:
 
 
 def new_world(training: EventTraining) -> None:
-    """As an elastic reset with gradients in flight: ranks go on from what they committed."""
+    """As an elastic reset with gradients in flight: ranks continue from their committed state."""
     training.steps()
     saved = _saved(training)
     training.step()

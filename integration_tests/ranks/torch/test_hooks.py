@@ -80,7 +80,7 @@ def test_a_gradient_given_by_hand_to_two_parameters(rank: int, size: int) -> Non
     model["a"].grad = model["b"].grad = torch.full((3,), 2.0 + rank)
     optimizer.step()
     assert [model[name].tolist() for name in "ab"] == [[-2.5] * 3] * 2
-    # A buffer of the user's for all gradients stays what it is.
+    # A user's buffer for all gradients stays in use.
     buffer = torch.zeros(6)
     model["a"].grad, model["b"].grad = buffer[:3], buffer[3:]
     (model["a"] * (1.0 + rank) + model["b"] * (3.0 + rank)).sum().backward()
@@ -91,7 +91,7 @@ def test_a_gradient_given_by_hand_to_two_parameters(rank: int, size: int) -> Non
 
 @ranks(1)
 def test_gradients_of_usual_layers_are_not_copied(rank: int, size: int) -> None:
-    """Gradients without other users stay where the backward pass put them, whatever views lie between."""
+    """Gradients without other users stay where the backward pass stored them, whatever views lie between."""
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 5, 3), torch.nn.BatchNorm2d(5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(45, 7),
         torch.nn.Unflatten(1, (1, 7)), torch.nn.TransformerEncoderLayer(7, 1, 9, batch_first=True), torch.nn.LSTM(7, 3),

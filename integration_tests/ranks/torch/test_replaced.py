@@ -124,7 +124,7 @@ def test_a_parameter_of_two_live_optimizers_is_refused(rank: int, size: int) -> 
 
 @ranks(2, env=debug(codec_least_bytes=0))
 def test_a_parameter_does_not_inherit_what_a_codec_lost_of_the_one_before(rank: int, size: int) -> None:
-    """bfloat16 has 1 and 1.0078: of 1.003 the second one would arrive as that, with what was lost of the first."""
+    """bfloat16 has 1 and 1.0078: with the residual of the first 1.003, the second would arrive as 1.0078."""
     import paceline.torch as hvd
 
     hvd.init()

@@ -14,7 +14,7 @@ from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.ranks import ranks
 
-# By step: what each rank multiplies a parameter with; what it does not name has no gradient there.
+# By step: each rank's factor of a parameter; a parameter without factor has no gradient there.
 STEPS: list[tuple[dict[str, float], dict[str, float]]] = [
     ({"a": 2.0, "b": 4.0}, {"a": 4.0}),  # "b" on one rank alone, "c", "d" and "e" on none
     ({"a": 2.0, "b": 4.0}, {"a": 4.0, "b": 6.0}),

@@ -301,7 +301,7 @@ def test_saved_in_flight(rank: int, size: int, hvd: Any, case: str) -> None:
 
 @ranks(2, hvd="paceline.torch")
 def test_discarded(rank: int, size: int, hvd: Any) -> None:
-    """A batch that is dropped leaves what is in flight as it was."""
+    """A dropped batch does not change gradients in flight."""
     model = net()
     optimizer = _optimizer("pipelined_flat", model, size)
     for step in range(STEPS):
@@ -389,7 +389,7 @@ def test_weights_on_some_ranks_only(rank: int, size: int, hvd: Any, case: str) -
 @pytest.mark.parametrize("codec", ["bf16", "q8"])
 @ranks(2, 3, hvd="paceline.torch")
 def test_codecs(rank: int, size: int, hvd: Any, codec: str, bucket_bytes: int) -> None:
-    """Gradients are rounded, weights are not: gradients that a codec carries exactly have exact means."""
+    """Gradients are rounded, weights are not: gradients that a codec encodes exactly have exact means."""
     parameters = [torch.nn.Parameter(torch.zeros(1024)), torch.nn.Parameter(torch.zeros(3))]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(parameters, lr=1.0), [(f"{codec}{bucket_bytes}.{n}", one) for n, one in enumerate(parameters)],

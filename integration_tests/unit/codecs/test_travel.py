@@ -67,7 +67,7 @@ def _begin(travel: Travel, name: str, dtype: str = "float32", members: Sequence[
 @pytest.mark.parametrize("choice", [Q8, BF16, Choice("none", 0, False, "ring", 1, own_collective=True)])
 def test_a_name_says_how_it_travels_unless_it_is_to_arrive_as_it_is(choice: Choice) -> None:
     assert choice.mark and unmarked(f"allreduce.net.{choice.mark}fc.weight") == "allreduce.net.fc.weight"
-    assert unmarked("a>b>c d") == "ac d" and unmarked("a>B>c") == "a>B>c"  # a user's own, which is only looked at here
+    assert unmarked("a>b>c d") == "ac d" and unmarked("a>B>c") == "a>B>c"  # a user's own, which is only read here
 
 
 def test_whole_numbers_are_refused_and_bfloat16_has_a_choice_of_its_own() -> None:

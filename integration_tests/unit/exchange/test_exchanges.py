@@ -1,4 +1,4 @@
-"""Exchanges: declarations, the table of events, arguments of wrappers, files of what is in flight, statistics."""
+"""Exchanges: declarations, the table of events, arguments of wrappers, saved state in flight, statistics."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Run:
         return status
 
     def look(self, later: int = 0, **changes: Any) -> State:
-        """The state after one look, `later` steps later."""
+        """The state after one poll, `later` steps later."""
         steps = self.status.steps + later
         self.bridge.sets[self.process_set] = replace(self.status, steps=steps, **changes)
         self.driver.look()
@@ -313,7 +313,7 @@ ALIKE = measured(samples=[(4096.0, 1.0)] * 2)
 @pytest.mark.parametrize("state", [State.ACTIVE, State.WATCHING])
 def test_plan_that_is_gone_is_made_anew(state: State) -> None:
     run = Run().to(state)
-    # The ranks disagreed and agreed again between two looks: the library follows no plan any more.
+    # The ranks disagreed and agreed again between two polls: the library follows no plan any more.
     assert run.look(version=0) is State.AGREEING
     run.to(State.ACTIVE)
     assert run.status.version == 2

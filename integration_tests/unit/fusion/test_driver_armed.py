@@ -28,7 +28,7 @@ RUNNING = ArmedReport("armed", "", steps=90, messages=90)
 # does a round; the last one arrives at 10.1 ms.
 SLOW_S = 13e-3
 ONE = [0, -1, 0, 0, 0]
-# d and c begin at 1.1 ms and end at 15.1; b and a begin at 10.1, and have their start-up behind them at 22.1.
+# d and c begin at 1.1 ms and end at 15.1; b and a begin at 10.1, and their start-up ends at 22.1.
 PAIRS_S, ONE_S = 14e-3, 17e-3
 
 
@@ -139,7 +139,7 @@ TRYING = replace(LIMITS, trial_steps=100)
 
 
 def trial_of(outcomes: str, most_steps: int = 100) -> Trial:
-    """A trial of pairs in which the plan was ahead ("+", by a tenth) or behind ("-")."""
+    """A trial of pairs in which the plan was faster ("+", by a tenth) or slower ("-")."""
     trial = Trial(most_steps)
     for outcome in outcomes:
         assert not trial.over

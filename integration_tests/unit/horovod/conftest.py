@@ -28,7 +28,7 @@ def with_archive(settings: config.Settings) -> config.Settings:
 
 @pytest.fixture
 def without_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """pip finds nothing but what is in this folder."""
+    """pip finds only the contents of this folder."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     (tmp_path / "links").mkdir()

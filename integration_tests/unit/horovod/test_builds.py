@@ -68,7 +68,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def source(pristine: Path, tmp_path: Path) -> Path:
-    """A copy of what is edited: the published source without what it brings of others but Gloo."""
+    """A copy of the sources to edit: the published source, of whose third-party sources only Gloo."""
 
     def ignore(folder: str, names: list[str]) -> set[str]:
         return set(names) - {"gloo"} if Path(folder).name == "third_party" else set()
@@ -155,7 +155,7 @@ def stray_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The files of a CUDA toolkit that CMake looks for, in the folder that HOROVOD_CUDA_HOME names."""
+    """The files of a CUDA toolkit that CMake searches, in the folder HOROVOD_CUDA_HOME."""
     home = tmp_path / "cuda"
     _nvcc(home / "bin", f"echo 'Cuda compilation tools, release {CUDA}, V{CUDA}.48'; echo '#$ TOP={home}' >&2")
     for name in ("include/cuda_runtime.h", "lib64/libcudart.so", "lib64/libcudart_static.a"):
@@ -277,7 +277,7 @@ def test_stray_nvcc_does_not_keep_cmake_from_its_work(
 
 
 BUILD_TIMEOUT_S = 600
-# Each fails while CMake looks around, or with the first file that is compiled.
+# Each fails while CMake inspects the machine, or with the first compiled file.
 FAST = {"HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_TENSORFLOW": "1", "CCACHE_DISABLE": "1"}
 _FOR_GLOO = 'case "$*" in *gloo/*.cc*) {} ;; esac\nexec c++ "$@"\n'
 _INCLUDE = 'echo "#include <nccl.h>" | c++ -x c++ -c - -o /dev/null; exit 1'

@@ -126,7 +126,7 @@ def test_an_installed_horovod_that_is_not_the_expected_one_is_refused(monkeypatc
 
 
 def wheel(folder: Path, **changed: Any) -> Path:
-    """A wheel with nothing in it but what a build here would be made from, and what is `changed` of that."""
+    """A wheel that contains only the inputs of a build on this machine, with the changes in `changed`."""
     folder.mkdir(exist_ok=True)
     made = folder / f"horovod-{BUILT_VERSION}-py3-none-any.whl"
     with zipfile.ZipFile(made, "w") as archive:

@@ -1,4 +1,4 @@
-"""The command: what it refuses, in two lines with exit code 2; texts and tables fit into 60, 80 and 120 columns."""
+"""The command: refusals, in two lines with exit code 2; texts and tables fit into 60, 80 and 120 columns."""
 
 from __future__ import annotations
 

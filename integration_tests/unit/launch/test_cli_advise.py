@@ -1,4 +1,4 @@
-"""`paceline advise`: rows, recommendation, JSON and report from given traces, and what is refused before a run."""
+"""`paceline advise`: rows, recommendation, JSON and report from given traces, and refusals before a run."""
 
 from __future__ import annotations
 

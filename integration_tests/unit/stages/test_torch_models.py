@@ -1,4 +1,4 @@
-"""Models that stages build or cut by time, and what they are evaluated to."""
+"""Models that stages build or cut by time, and their outputs."""
 
 from __future__ import annotations
 
