@@ -22,8 +22,9 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class KeptCase:
-    """Results of a case, and the command that measured them. `begun` is the time, UTC, at which it began, `machine` its
-    state then (`report.machine`); `took_s` how long it took in all.
+    """Results of a case, and the command that measured them.
+
+    `begun`: start time, UTC. `machine`: state of the machine at that time (`report.machine`). `took_s`: total duration.
     """
 
     case: str

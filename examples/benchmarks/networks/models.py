@@ -88,8 +88,9 @@ COMPUTING: dict[str, Callable[[], tuple[Layer, ...]]] = {"resnet20-real": resnet
 
 
 def find(name: str) -> Model:
-    """The model `name`; `name` may go on with -x<factor>, which scales the sizes of all tensors, and then with
-    -t<factor>, which scales the time of its passes: "resnet50-x0.1", "bert-base-x0.02-t0.5".
+    """Return the model `name`, such as "resnet50", "resnet50-x0.1" or "bert-base-x0.02-t0.5".
+
+    The suffix -x<factor> scales the sizes of all tensors; -t<factor> after it scales the time of the passes.
 
     Raises UserError for an unknown model and for a factor that is not a number above 0 and at most 10.
     """

@@ -56,7 +56,10 @@ class Weights:
 
     @contextlib.contextmanager
     def weighted(self, weight: Any) -> Iterator[None]:
-        """Context of backward passes with a `weight` (see there); without any pass, as of one without a gradient."""
+        """Context of backward passes with a `weight` (see there).
+
+        Without a pass it counts as a pass without a gradient.
+        """
         before, self.weight = self.weight, weight
         with self._reduction.weight.within(before):
             yield

@@ -34,8 +34,10 @@ def order(rank: int) -> list[int]:
 def recorded_rank(
     rank: int, size: int, steps: int, ready_s: Sequence[float] = READY_S, at_once: Sequence[str] = ()
 ) -> RankTrace:
-    """Every tensor alone, each message after one round of coordination but those `at_once`, which follow the message
-    before them; the first three steps are ten times slower.
+    """A trace with every tensor alone, in one round of coordination per message.
+
+    Messages in `at_once` have no round: they follow the message before them. The first three steps are ten times
+    slower.
     """
     number = {tensor: place for place, tensor in enumerate(order(rank))}
     made = []
