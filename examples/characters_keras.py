@@ -1,8 +1,8 @@
 """A character-level transformer with Keras 3: `horovodrun -np 2 python examples/characters_keras.py --steps 300`.
 
-It learns to predict the next character of Python's standard library. `--exchange pipelined` lets gradients travel
-while the next step is computed (docs/methods/pipelined.md), `--exchange majority` or `solo` does not wait for late
-ranks (docs/methods/partial.md); what a script does for that is marked with (*).
+It learns to predict the next character of Python's standard library. With `--exchange pipelined`, gradients are in
+flight while the next step computes (docs/methods/pipelined.md). `--exchange majority` or `solo` does not wait for late
+ranks (docs/methods/partial.md). (*) marks the lines that these exchanges need.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ SHOW_EVERY = 50
 
 
 class Places(layers.Layer):
-    """Adds a learned vector to each place of a window."""
+    """Adds a learned vector to each position of a window."""
 
     def build(self, shape: Any) -> None:
-        """One vector for each place."""
+        """Create one vector for each position."""
         self.vectors = self.add_weight(shape=(CONTEXT, WIDTH), initializer=keras.initializers.RandomNormal(stddev=0.02))
 
     def call(self, inputs: Any) -> Any:
-        """(n, CONTEXT, WIDTH), as it comes."""
+        """Add the vectors to `inputs` (n, CONTEXT, WIDTH)."""
         return inputs + self.vectors
 
 
 def net() -> keras.Model:
-    """A decoder: embeddings, causal self-attention, and a dense layer to the next character; 137,000 parameters."""
+    """Return a decoder: embeddings, causal self-attention, and a dense layer; 137,000 parameters."""
     text = keras.Input((CONTEXT,), dtype="int32")
     found = Places()(layers.Embedding(VOCABULARY, WIDTH, embeddings_initializer="normal")(text))
     for _ in range(LAYERS):
@@ -45,13 +45,13 @@ def net() -> keras.Model:
 
 
 class Rate(keras.optimizers.schedules.LearningRateSchedule):
-    """The schedule of all character-level examples."""
+    """Learning rate schedule of all character-level examples."""
 
     def __init__(self, largest: float, steps: int) -> None:
         self.rates = np.array([largest * characters.rate_factor(step, steps) for step in range(steps)], np.float32)
 
     def __call__(self, step: Any) -> Any:
-        """The rate of a step; the last one's from there on."""
+        """Return the rate of a step; after the last step, the last rate."""
         last = len(self.rates) - 1
         return keras.ops.take(keras.ops.convert_to_tensor(self.rates), keras.ops.minimum(step, last))
 
@@ -60,7 +60,7 @@ class Progress(keras.callbacks.Callback):
     """Prints a line every few steps."""
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Mean loss so far."""
+        """Print the mean loss so far."""
         if (batch + 1) % SHOW_EVERY == 0:
             characters.show(batch + 1, self.params["steps"], (logs or {})["loss"])
 
@@ -74,7 +74,7 @@ def main() -> None:
     model = net()
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.Adam(Rate(chosen.learning_rate, chosen.steps)),
-        # A batch has most of the characters, so that the embedding's gradient is hardly sparse.
+        # A batch contains most of the characters, so the embedding's gradient is hardly sparse.
         sparse_as_dense=True,
         exchange=characters.exchange(chosen),  # (*)
     )
@@ -88,13 +88,13 @@ def main() -> None:
         windows.inputs,
         windows.targets,
         batch_size=chosen.batch_size,
-        shuffle=False,  # they come from random places
+        shuffle=False,  # the windows are from random positions already
         callbacks=callbacks,
         verbose=0,
     )
 
     if hvd.exchange_stats().rounds:
-        replicas_keras.average(model)  # (*) an exchange that does not wait lets replicas drift apart
+        replicas_keras.average(model)  # (*) replicas drift apart with an exchange that does not wait
     test = characters.held_out()
     loss, accuracy = model.evaluate(test.inputs, test.targets, batch_size=250, verbose=0)
     equal = replicas_keras.equal(model)

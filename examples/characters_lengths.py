@@ -1,8 +1,8 @@
-"""Batches of text whose lengths differ, so that some take much longer than others.
+"""Batches of text of different lengths, so that some take much longer than others.
 
-A piece of text is what stands between two blank lines of a source file: 16 to 256 characters here, 157 on average with
-a standard deviation of 82. A batch has pieces of similar lengths, as is usual where lengths differ (it needs little
-padding), so a step of one rank may take many times as long as that of another one.
+A piece of text is the part between two blank lines of a source file: 16 to 256 characters here, 157 on average with a
+standard deviation of 82. A batch has pieces of similar lengths, as is usual for inputs of different lengths (it needs
+little padding). So a step of one rank may take many times as long as a step of another.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 from paceline.examples import characters
 from paceline.examples.characters import Array
 
-SHORTEST, LONGEST = 16, 256  # characters; shorter pieces are left out, longer ones end there
-NOTHING = -100  # a target behind the end of a piece, as PyTorch's losses know it
+SHORTEST, LONGEST = 16, 256  # characters; shorter pieces are left out, longer ones are truncated
+NOTHING = -100  # target after the end of a piece; ignored by PyTorch's losses
 
-# Inputs (batch, length) and targets, the same one character later; int64.
+# Inputs (batch, length) and targets, shifted by one character; int64.
 Batch = tuple[Array, Array]
 
 
 def training(rank: int, size: int, batch_size: int, seed: int) -> Iterator[Batch]:
-    """Batches of this rank's share of the training text, in a random order that is new in each pass; without end."""
+    """Yield batches of this rank's share of the training text without end, in a new random order in each pass."""
     batches = _batches(characters.training_text(rank, size), batch_size)
     chance = np.random.default_rng([seed, rank])
     while True:
@@ -31,7 +31,7 @@ def training(rank: int, size: int, batch_size: int, seed: int) -> Iterator[Batch
 
 
 def held_out(batch_size: int) -> list[Batch]:
-    """All batches of the text that no rank trains on."""
+    """Return all batches of the text that no rank trains on."""
     return _batches(characters.held_out_text(), batch_size)
 
 

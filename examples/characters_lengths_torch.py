@@ -1,8 +1,8 @@
-"""Uneven by nature: `horovodrun -np 4 python examples/characters_lengths_torch.py --exchange majority --steps 200`.
+"""Batches of uneven length: `horovodrun -np 4 python examples/characters_lengths_torch.py --exchange majority`.
 
-The transformer of characters_torch.py on pieces of text of 16 to 256 characters (characters_lengths.py). A step takes
-as long as its batch is, so in every step some ranks are done long before others. `--exchange majority` and `solo` do
-not wait for all of them (docs/methods/partial.md); what a script does for that is marked with (*).
+The transformer of characters_torch.py on pieces of text of 16 to 256 characters (characters_lengths.py). The time of a
+step depends on the length of its batch, so in every step some ranks finish long before others. `--exchange majority`
+and `solo` do not wait for all of them (docs/methods/partial.md). (*) marks the lines that these exchanges need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paceline.examples.characters_torch import SHOW_EVERY, Net
 
 
 def test(model: Net, batch_size: int) -> tuple[float, float]:
-    """Mean loss and accuracy over all characters of the text that no rank trains on."""
+    """Return the mean loss and accuracy over all characters of the text that no rank trains on."""
     count, loss, right = 0, 0.0, 0
     with torch.no_grad():
         for inputs, targets in characters_lengths.held_out(batch_size):
@@ -61,7 +61,7 @@ def main() -> None:
             characters.show(step + 1, chosen.steps, loss.item())
             if hvd.exchange_stats().rounds:
                 print(hvd.exchange_stats(), flush=True)
-    optimizer.drain()  # (*) what is still on its way
+    optimizer.drain()  # (*) gradients still in flight
     if hvd.exchange_stats().rounds:
         replicas_torch.average(model)  # (*) replicas have drifted apart
 

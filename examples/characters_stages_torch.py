@@ -3,9 +3,8 @@
     horovodrun -np 4 python examples/characters_stages_torch.py --schedule pipemare --correction 0.135
 
 No rank has the whole model; micro-batches pass through the stages, and gradients back. `--schedule gpipe` or `1f1b`
-trains as one process would. `pipemare` keeps all stages at work all the time, with gradients that are late, and what is
-left to choose is what is done about that (docs/methods/stages.md). What makes the script one of stages is marked with
-(1) to (5).
+trains as one process would. `pipemare` keeps all stages busy all the time, but its gradients are late. Options select
+the remedies (docs/methods/stages.md). Comments (1) to (5) mark the lines that the pipeline needs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SHOW_EVERY = 50
 
 
 class Embedding(nn.Module):
-    """Characters (n, CONTEXT) become vectors (n, CONTEXT, WIDTH) that know their place."""
+    """Embed characters (n, CONTEXT) as vectors (n, CONTEXT, WIDTH) that include their position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,13 +33,13 @@ class Embedding(nn.Module):
         self.places = nn.Parameter(torch.randn(CONTEXT, WIDTH) * 0.02)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """Their sum."""
+        """Return the sum of both embeddings."""
         found: torch.Tensor = self.characters(text) + self.places
         return found
 
 
 class Block(nn.Module):
-    """Causal self-attention and a dense layer, each added to what came in."""
+    """Causal self-attention and a dense layer, each with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,13 +49,13 @@ class Block(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT), persistent=False)
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Of the same shape."""
+        """Return a tensor of the same shape."""
         found: torch.Tensor = self.layer(vectors, src_mask=self.mask, is_causal=True)
         return found
 
 
 class Next(nn.Module):
-    """Logits (n, VOCABULARY, CONTEXT) of the character after each."""
+    """Logits (n, VOCABULARY, CONTEXT) of the next character at each position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,22 +63,22 @@ class Next(nn.Module):
         self.dense = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """From vectors (n, CONTEXT, WIDTH)."""
+        """Return logits for vectors (n, CONTEXT, WIDTH)."""
         found: torch.Tensor = self.dense(self.norm(vectors))
         return found.transpose(1, 2)
 
 
 def net() -> nn.Sequential:
-    """The whole model, of layers that each hand one tensor to the next: 237,000 parameters."""
+    """Build the whole model as a sequence of layers, each with one input and one output: 237,000 parameters."""
     return nn.Sequential(Embedding(), *(Block() for _ in range(BLOCKS)), Next())
 
 
 def pipeline_of(chosen: argparse.Namespace) -> hvd.Pipeline:
-    """This rank's stage of the model."""
-    torch.manual_seed(chosen.seed)  # (1) all ranks build the same model, and keep what is theirs
+    """Build this rank's stage of the model."""
+    torch.manual_seed(chosen.seed)  # (1) all ranks build the same model, and keep their own stage
     return hvd.Pipeline(  # (2)
         net(),
-        # Late gradients and momentum are too much of the same, so Adam is without.
+        # Adam without momentum: late gradients already act like momentum.
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=chosen.learning_rate, betas=(0.0, 0.999)),
         loss=nn.functional.cross_entropy,
         schedule=chosen.schedule,
@@ -93,7 +92,7 @@ def pipeline_of(chosen: argparse.Namespace) -> hvd.Pipeline:
 
 
 def train(pipeline: hvd.Pipeline, chosen: argparse.Namespace) -> list[float]:
-    """The losses of all mini-batches, the same on all ranks."""
+    """Train; return the losses of all mini-batches, the same on all ranks."""
     steps = chosen.steps
     windows = characters.training(0, 1, steps * chosen.batch_size, chosen.seed)
     losses = []
@@ -105,13 +104,13 @@ def train(pipeline: hvd.Pipeline, chosen: argparse.Namespace) -> list[float]:
         losses.append(loss.item())
         if hvd.rank() == 0 and (step + 1) % SHOW_EVERY == 0:
             characters.show(step + 1, steps, loss.item())
-    late = pipeline.drain()  # (4) the updates that are still under way, and the losses that were not returned yet
+    late = pipeline.drain()  # (4) apply updates in flight, and return the remaining losses
     begin = chosen.warmup_steps
     return losses[:begin] + losses[begin + len(late) :] + [loss.item() for loss in late]
 
 
 def test(whole: dict[str, Any]) -> tuple[float, float]:
-    """Loss and accuracy, on text that nobody trained on, of what `consolidate` returned: a plain model's state."""
+    """Loss and accuracy on held-out text of the state that `consolidate` returned, in a plain model."""
     model = net()
     model.load_state_dict(whole["model"])
     model.eval()
@@ -124,7 +123,7 @@ def test(whole: dict[str, Any]) -> tuple[float, float]:
 
 
 def arguments_of(description: str) -> argparse.ArgumentParser:
-    """What a user may choose."""
+    """Return the parser of the options."""
     parser = argparse.ArgumentParser(description=description)
     characters.add_arguments(parser)
     parser.add_argument("--schedule", choices=tuple(SCHEDULES), default="pipemare")
@@ -143,12 +142,12 @@ def main() -> None:
     hvd.init()
     pipeline = pipeline_of(chosen)
     train(pipeline, chosen)
-    whole = pipeline.consolidate()  # (5) on rank 0: one ordinary model, whatever it was cut into
+    whole = pipeline.consolidate()  # (5) on rank 0: one ordinary model, whatever its cut was
     pipeline.close()
     if whole is not None:
         loss, accuracy = test(whole)
-        characters.conclude(f"PyTorch {torch.__version__}", loss, accuracy, equal=True)  # every weight is there once
-    hvd.barrier()  # until then rank 0 may still wait for what others sent
+        characters.conclude(f"PyTorch {torch.__version__}", loss, accuracy, equal=True)  # each weight exists once
+    hvd.barrier()  # rank 0 may still wait for messages of others
     hvd.shutdown()
 
 

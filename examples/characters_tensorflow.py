@@ -1,8 +1,8 @@
-"""A character-level transformer in a loop of one's own: `horovodrun -np 2 python examples/characters_tensorflow.py`.
+"""A character-level transformer in a custom loop: `horovodrun -np 2 python examples/characters_tensorflow.py`.
 
-The network of characters_keras.py, trained by a compiled step with TensorFlow's tape. `--exchange pipelined` lets
-gradients travel while the next step is computed (docs/methods/pipelined.md), `--exchange majority` or `solo` does not
-wait for late ranks (docs/methods/partial.md); what a script does for that is marked with (*).
+The network of characters_keras.py, trained by a compiled step with TensorFlow's tape. With `--exchange pipelined`,
+gradients are in flight while the next step computes (docs/methods/pipelined.md). `--exchange majority` or `solo` does
+not wait for late ranks (docs/methods/partial.md). (*) marks the lines that these exchanges need.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     def step(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = loss_of(targets, model(inputs, training=True))
-        # A batch has most of the characters, so that the embedding's gradient is hardly sparse.
+        # A batch contains most of the characters, so the embedding's gradient is hardly sparse.
         tape = hvd.DistributedGradientTape(tape, sparse_as_dense=True, exchange=characters.exchange(chosen))  # (*)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
@@ -48,7 +48,7 @@ def main() -> None:
     hvd.drain_tape(optimizer, model.trainable_variables)  # (*) the last update, whose gradients are still in flight
 
     if hvd.exchange_stats().rounds:
-        replicas_keras.average(model)  # (*) an exchange that does not wait lets replicas drift apart
+        replicas_keras.average(model)  # (*) replicas drift apart with an exchange that does not wait
     test = characters.held_out()
     model.compile(loss=loss_of, metrics=["accuracy"])
     test_loss, accuracy = model.evaluate(test.inputs, test.targets, batch_size=250, verbose=0)

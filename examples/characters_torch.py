@@ -1,8 +1,8 @@
 """A character-level transformer with PyTorch: `horovodrun -np 2 python examples/characters_torch.py --steps 300`.
 
-It learns to predict the next character of Python's standard library. `--exchange pipelined` lets gradients travel
-while the next step is computed (docs/methods/pipelined.md), `--exchange majority` or `solo` does not wait for late
-ranks (docs/methods/partial.md); what a script does for that is marked with (*).
+It learns to predict the next character of Python's standard library. With `--exchange pipelined`, gradients are in
+flight while the next step computes (docs/methods/pipelined.md). `--exchange majority` or `solo` does not wait for late
+ranks (docs/methods/partial.md). (*) marks the lines that these exchanges need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOW_EVERY = 50
 class Net(nn.Module):
     """A decoder: embeddings, causal self-attention, and a dense layer to the next character; 137,000 parameters.
 
-    `context`: characters that a prediction sees at most.
+    `context`: maximum number of characters that a prediction sees.
     """
 
     def __init__(self, context: int = CONTEXT) -> None:
@@ -35,7 +35,7 @@ class Net(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(context), persistent=False)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """Logits (n, VOCABULARY, length) of the character after each of `text` (n, length <= context)."""
+        """Return logits (n, VOCABULARY, length) of the character after each of `text` (n, length <= context)."""
         length = text.shape[1]
         mask = self.mask[:length, :length]
         found = self.layers(self.characters(text) + self.places[:length], mask=mask, is_causal=True)
@@ -69,7 +69,7 @@ def main() -> None:
             characters.show(step + 1, chosen.steps, loss.item())
     optimizer.drain()  # (*) the last update, whose gradients are still in flight
     if hvd.exchange_stats().rounds:
-        replicas_torch.average(model)  # (*) an exchange that does not wait lets replicas drift apart
+        replicas_torch.average(model)  # (*) replicas drift apart with an exchange that does not wait
 
     test = characters.held_out()
     targets = torch.from_numpy(test.targets).long()

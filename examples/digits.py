@@ -1,4 +1,4 @@
-"""Handwritten digits for the examples in PyTorch and Keras: scikit-learn's images, options, and what is printed."""
+"""Handwritten digits for the examples in PyTorch and Keras: scikit-learn's images, options, and output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 32
 
 
 def data(rank: int, size: int) -> tuple[np.ndarray, ...]:
-    """This rank's share of the training images, and all test images: images (n, 8, 8) in 0..1, labels (n,)."""
+    """Return this rank's share of the training images, and all test images: images (n, 8, 8) in 0..1, labels (n,)."""
     digits = load_digits()
     images = digits.images.astype("float32") / 16
     train_x, test_x, train_y, test_y = train_test_split(images, digits.target, test_size=0.2, random_state=1)
@@ -26,7 +26,7 @@ def data(rank: int, size: int) -> tuple[np.ndarray, ...]:
 
 
 def arguments(description: str) -> argparse.Namespace:
-    """The options of a training script, from the command line."""
+    """Parse the options of a training script."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
@@ -40,13 +40,13 @@ def arguments(description: str) -> argparse.Namespace:
 
 
 def line(epoch: int, epochs: int, step: int, steps: int, loss: float, accuracy: float | None) -> str:
-    """The line that rank 0 prints every few steps. Accuracy is None before the first test."""
+    """Return the line that rank 0 prints every few steps. Accuracy is None before the first test."""
     tested = "-" if accuracy is None else f"{accuracy:.4f}"
     return f"epoch {epoch}/{epochs} step {step}/{steps} loss {loss:.4f} accuracy {tested}"
 
 
 def conclude(hvd: Any, path: Path | None, **result: Any) -> None:
-    """Print the result of rank 0, with how gradients travelled, for compare_exchanges.py; and write it to `path`."""
+    """Print rank 0's result and the state of merging, for compare_exchanges.py, and write it to `path`."""
     merging = hvd.fusion_report()
     told = ("policy", "state", "reason", "trial")
     result["fusion"] = {name: getattr(merging, name) for name in told}

@@ -1,7 +1,7 @@
 """Handwritten digits with Hugging Face's Trainer: `horovodrun -np 2 python examples/digits_huggingface.py --epochs 8`.
 
-Each rank runs a Trainer of its own on its share of the images; the optimizer that it is given combines the gradients
-(docs/guides/huggingface.md). What makes the script distributed is marked with (1) to (4).
+Each rank runs a separate Trainer on its share of the images; the wrapped optimizer averages the gradients
+(docs/guides/huggingface.md). (1) to (4) mark the lines that make the script distributed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any
 
-if "HOROVOD_LOCAL_RANK" in os.environ:  # (1) before torch looks for GPUs: one for each rank
+if "HOROVOD_LOCAL_RANK" in os.environ:  # (1) before torch initializes CUDA: one GPU for each rank
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ["HOROVOD_LOCAL_RANK"])
 
 import torch
@@ -25,20 +25,20 @@ from paceline.examples import digits, digits_torch, replicas_torch
 
 
 class Digits(nn.Module):
-    """As Trainer wants a model: given labels it returns the loss, too."""
+    """A model in the form that Trainer expects: with labels it also returns the loss."""
 
     def __init__(self) -> None:
         super().__init__()
         self.net = digits_torch.net()
 
     def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Images (n, 1, 8, 8) and labels (n,) -> loss and logits."""
+        """Return loss and logits of images (n, 1, 8, 8) with labels (n,)."""
         logits = self.net(images)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 class Images(Dataset[dict[str, Tensor]]):
-    """Images and labels, as Trainer collates them."""
+    """Images and labels in the form that Trainer collates."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.images, self.labels = images, labels
@@ -53,7 +53,7 @@ class Images(Dataset[dict[str, Tensor]]):
 def trainer_of(
     model: nn.Module, dataset: Images, rate: float, exchange: Any = None, **choices: Any
 ) -> tuple[Trainer, Any]:
-    """A Trainer of this rank and its optimizer; `dataset` is the rank's share, equally long on all ranks."""
+    """Return a Trainer of this rank and its optimizer; `dataset` is the rank's share, equally long on all ranks."""
     choices = {"report_to": "none", "save_strategy": "no", "disable_tqdm": hvd.rank() > 0, **choices}
     arguments = TrainingArguments(learning_rate=rate, **choices)
     optimizer = hvd.DistributedOptimizer(  # (2)

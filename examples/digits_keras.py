@@ -1,10 +1,10 @@
 """Handwritten digits with Keras 3: `horovodrun -np 2 python examples/digits_keras.py --epochs 8`.
 
 A small convolutional net learns scikit-learn's 1797 images of 8x8 pixels. Each rank trains on its share of the images
-and Horovod averages the gradients; what makes the script distributed is marked with (1) to (4). How the gradients are
-merged into messages is chosen from outside: PACELINE_FUSION=optimal in front of the command. `--exchange pipelined`
-lets gradients travel while the next step is computed (docs/methods/pipelined.md). `--exchange majority` or `solo` does
-not wait for ranks that are late (docs/methods/partial.md); what a script does for that is marked with (*).
+and Horovod averages the gradients; (1) to (4) mark the lines that make the script distributed. An environment variable
+selects how gradients are merged into messages, for example PACELINE_FUSION=optimal. With `--exchange pipelined`,
+gradients are in flight while the next step computes (docs/methods/pipelined.md). `--exchange majority` or `solo` does
+not wait for late ranks (docs/methods/partial.md). (*) marks the lines that these exchanges need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paceline.examples import digits, replicas_keras
 
 
 def net() -> keras.Model:
-    """Two convolutions and two dense layers, about 70,000 parameters."""
+    """Return a network of two convolutions and two dense layers, about 70,000 parameters."""
     return keras.Sequential(
         [
             keras.Input((8, 8, 1)),
@@ -43,28 +43,28 @@ class Progress(keras.callbacks.Callback):
         self.accuracy: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Epochs are counted from 1."""
+        """Count epochs from 1."""
         self.epoch = epoch + 1
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Loss of the epoch so far, accuracy of the epoch before."""
+        """Print the loss of the epoch so far, and the accuracy of the previous epoch."""
         if (batch + 1) % 5 == 0:
             self.show(batch + 1, logs or {})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Loss and test accuracy of the whole epoch."""
+        """Print loss and test accuracy of the whole epoch."""
         self.accuracy = (logs or {}).get("val_accuracy", self.accuracy)
         self.show(self.steps, logs or {})
         if hvd.exchange_stats().rounds:
             print(hvd.exchange_stats(), flush=True)
 
     def show(self, step: int, logs: dict[str, Any]) -> None:
-        """One line."""
+        """Print one line."""
         print(digits.line(self.epoch, self.params["epochs"], step, self.steps, logs["loss"], self.accuracy), flush=True)
 
 
 def main() -> None:
-    """Train, test, and write the result as JSON where --result asks for it."""
+    """Train, test, and write the result as JSON if --result is given."""
     arguments = digits.arguments("Handwritten digits with Keras on all ranks.")
 
     hvd.init()  # (1)
@@ -78,9 +78,9 @@ def main() -> None:
         metrics=["accuracy"],
     )
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]  # (4)
-    if exchange_asked(arguments.exchange).ranks_meet:  # (*) here ranks wait for each other
+    if exchange_asked(arguments.exchange).ranks_meet:  # (*) with these exchanges ranks wait for each other here
         callbacks.append(hvd.callbacks.MetricAverageCallback())  # (4)
-    # (*) Updates whose gradients are still on their way at the end; none if the exchange is synchronous.
+    # (*) Applies gradients that are still in flight at the end; none if the exchange is synchronous.
     callbacks.append(hvd.callbacks.DrainCallback())
     if hvd.rank() == 0:
         callbacks.append(Progress(steps=-(-len(train_x) // digits.BATCH)))

@@ -1,7 +1,7 @@
 """Handwritten digits with Lightning: `horovodrun -np 2 python examples/digits_lightning.py --epochs 8`.
 
-Lightning has no strategy for Horovod. `HorovodStrategy` is one: it works with any LightningModule, and any exchange:
-`--exchange pipelined` lets gradients travel while the next step is computed (docs/guides/lightning.md).
+Lightning has no strategy for Horovod. `HorovodStrategy` adds one for any LightningModule and any exchange. With
+`--exchange pipelined`, gradients are in flight while the next step is computed (docs/guides/lightning.md).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from paceline.examples import digits, digits_torch, replicas_torch
 
 
 class HorovodStrategy(ParallelStrategy):
-    """The ranks that horovodrun started, a device each; `options` are those of hvd.DistributedOptimizer.
+    """Strategy for the ranks that horovodrun started, one device each; `options`: those of hvd.DistributedOptimizer.
 
-    `uneven`: batches count as many samples as they have, and ranks may have unequally many batches.
+    `uneven`: weight batches by their number of samples, and allow ranks to have different numbers of batches.
     """
 
     is_distributed = True  # Lightning puts a DistributedSampler into data loaders
@@ -45,7 +45,7 @@ class HorovodStrategy(ParallelStrategy):
         rank_zero_only.rank = hvd.rank()  # who prints and writes
 
     def setup(self, trainer: pl.Trainer) -> None:
-        """Let metrics of torchmetrics combine what they have counted on all ranks."""
+        """Make metrics of torchmetrics combine their state over all ranks."""
         super().setup(trainer)
         for metric in self.lightning_module.modules():
             if isinstance(metric, Metric):
@@ -53,7 +53,7 @@ class HorovodStrategy(ParallelStrategy):
                 metric.dist_sync_fn = lambda state, group=None: hvd.allgather_object(state)
 
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
-        """Start from the first rank's weights, and wrap what configure_optimizers returned."""
+        """Broadcast the first rank's weights, and wrap the optimizers of configure_optimizers."""
         super().setup_optimizers(trainer)
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         named, passes = list(self.model.named_parameters()), trainer.accumulate_grad_batches
@@ -63,7 +63,7 @@ class HorovodStrategy(ParallelStrategy):
         ]
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-        """Clipping and callbacks, which come after the closure, see gradients of all ranks."""
+        """Combine gradients right after the closure, so that clipping and callbacks see the gradients of all ranks."""
 
         def combined() -> Any:
             loss = closure()
@@ -76,17 +76,17 @@ class HorovodStrategy(ParallelStrategy):
         return result
 
     def training_step(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Let the batch count as many samples as it has."""
+        """Weight the batch by its number of samples."""
         if not self.uneven:
             return super().training_step(batch, *args, **kwargs)
         for optimizer in self.optimizers:
             optimizer.weight = hvd.samples_of(batch)
         result = super().training_step(batch, *args, **kwargs)
-        passes = self.lightning_module.trainer.accumulate_grad_batches  # Lightning divides by them, as the weights do
+        passes = self.lightning_module.trainer.accumulate_grad_batches  # Lightning divides by it, and so do the weights
         return {**result, "loss": result["loss"] * passes} if isinstance(result, dict) else result * passes
 
     def on_train_start(self) -> None:
-        """Refuse shares of different lengths: others would wait for the rank whose data has ended."""
+        """Refuse different numbers of batches: other ranks would wait for the rank whose data has ended."""
         counts = hvd.allgather_object(self.lightning_module.trainer.num_training_batches)
         if (len(set(counts)) > 1 and not self.uneven) or min(counts) == 0:
             said = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(counts))
@@ -96,35 +96,35 @@ class HorovodStrategy(ParallelStrategy):
             )
 
     def on_train_end(self) -> None:
-        """Make the updates whose gradients are still on their way; none if the exchange is synchronous."""
+        """Apply the updates whose gradients are in flight; none with a synchronous exchange."""
         for optimizer in self.optimizers:
             optimizer.drain()
 
     def model_to_device(self) -> None:
-        """To this rank's device."""
+        """Move the model to this rank's device."""
         self.model.to(self.root_device)
 
     def barrier(self, name: str | None = None) -> None:
-        """All ranks meet."""
+        """Wait for all ranks."""
         hvd.barrier()
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """What rank `src` has."""
+        """Return the object of rank `src`."""
         return hvd.broadcast_object(obj, src)
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Of a logged value with sync_dist=True: the mean over the ranks, or the sum."""
+        """Return the mean over ranks, or the sum, of a value logged with sync_dist=True."""
         value, average = torch.as_tensor(tensor), reduce_op in (None, "mean", "avg")
         name = f"lightning.reduce.{value.dtype}.{list(value.shape)}"  # logged values differ in type
         return hvd.allreduce(value, op=hvd.Average if average else hvd.Sum, name=name)
 
     def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
-        """Shape (...) of each rank -> (ranks, ...)."""
+        """Gather tensors of shape (...) into one of shape (ranks, ...)."""
         return hvd.allgather(tensor.unsqueeze(0), name="lightning.gather")
 
 
 class Digits(pl.LightningModule):
-    """Knows nothing of ranks."""
+    """Ordinary module, independent of ranks."""
 
     def __init__(self, rate: float = 1e-3) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Digits(pl.LightningModule):
         self.rate = rate
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
-        """The loss on a batch of images (n, 1, 8, 8) and labels (n,)."""
+        """Return the loss on a batch of images (n, 1, 8, 8) and labels (n,)."""
         images, labels = batch
         return nn.functional.cross_entropy(self.net(images), labels)
 
@@ -144,7 +144,7 @@ class Digits(pl.LightningModule):
         self.log("accuracy", (found.argmax(1) == labels).float().mean(), sync_dist=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Plain Adam: the strategy wraps it."""
+        """Return plain Adam; the strategy wraps it."""
         return torch.optim.Adam(self.net.parameters(), lr=self.rate)
 
 

@@ -1,10 +1,10 @@
 """Handwritten digits with PyTorch: `horovodrun -np 2 python examples/digits_torch.py --epochs 8`.
 
 A small convolutional net learns scikit-learn's 1797 images of 8x8 pixels. Each rank trains on its share of the images
-and Horovod averages the gradients; what makes the script distributed is marked with (1) to (5). How the gradients are
-merged into messages is chosen from outside: PACELINE_FUSION=optimal in front of the command. `--exchange pipelined`
-lets gradients travel while the next step is computed (docs/methods/pipelined.md). `--exchange majority` or `solo` does
-not wait for ranks that are late (docs/methods/partial.md); what a script does for that is marked with (*).
+and Horovod averages the gradients; (1) to (5) mark the lines that make the script distributed. An environment variable
+selects how gradients are merged into messages, for example PACELINE_FUSION=optimal. With `--exchange pipelined`,
+gradients are in flight while the next step computes (docs/methods/pipelined.md). `--exchange majority` or `solo` does
+not wait for late ranks (docs/methods/partial.md). (*) marks the lines that these exchanges need.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from paceline.examples import digits, replicas_torch
 
 
 def data(rank: int, size: int) -> tuple[torch.Tensor, ...]:
-    """This rank's share of the training images, and all test images: images (n, 1, 8, 8), labels (n,)."""
+    """Return this rank's share of the training images, and all test images: images (n, 1, 8, 8), labels (n,)."""
     train_x, train_y, test_x, test_y = map(torch.from_numpy, digits.data(rank, size))  # (2)
     return train_x[:, None], train_y, test_x[:, None], test_y
 
 
 def net() -> nn.Sequential:
-    """Two convolutions and two dense layers, about 70,000 parameters."""
+    """Return a network of two convolutions and two dense layers, about 70,000 parameters."""
     convolutions = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
     return nn.Sequential(
         *convolutions, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 10)
@@ -31,7 +31,7 @@ def net() -> nn.Sequential:
 
 
 def main() -> None:
-    """Train, test, and write the result as JSON where --result asks for it."""
+    """Train, test, and write the result as JSON if --result is given."""
     arguments = digits.arguments("Handwritten digits with PyTorch on all ranks.")
 
     hvd.init()  # (1)
@@ -67,7 +67,7 @@ def main() -> None:
             optimizer.step()
             if step % 5 == 0:
                 show(epoch, step)
-        optimizer.drain()  # (*) updates whose gradients are still on their way; none if the exchange is synchronous
+        optimizer.drain()  # (*) applies gradients still in flight; none if the exchange is synchronous
         if epoch == arguments.epochs and hvd.exchange_stats().rounds:
             replicas_torch.average(model)  # (*) replicas have drifted apart
         test_loss, accuracy = test()

@@ -1,9 +1,9 @@
-"""The end of a training in which one rank is always late: `horovodrun -np 4 python examples/drift_torch.py`.
+"""Final weight of a training in which one rank is always late: `horovodrun -np 4 python examples/drift_torch.py`.
 
-A weight for each rank's data: rank r pulls it towards r, so that the mean of the data is at (ranks - 1) / 2. The last
-rank needs three times as long for a step. Where ranks count by how often they come, the result lies near the fast ones;
-`--plain` plays that in one process: local SGD without rounds, in which a server adds what a rank has changed whenever
-it comes (the toy of google-deepmind/asyncdiloco).
+The data of rank r pulls the weight towards r, so that the mean of the data is at (ranks - 1) / 2. The last rank needs
+three times as long for a step. If ranks count by how often they contribute, the result is near the fast ones' targets.
+`--plain` simulates that in one process: local SGD without rounds, in which a server adds the change of a rank whenever
+it arrives (the toy of google-deepmind/asyncdiloco).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ RATE, STEP_S, SLOWER, INNER = 0.05, 0.004, 3, 8
 
 
 def plain(ranks: int, steps: int) -> float:
-    """Return where asynchronous local SGD ends: each rank makes INNER steps with what the server has, and adds them."""
+    """Return the final weight of asynchronous local SGD.
+
+    Each rank makes INNER steps from the server's weight, and the server adds the rank's change divided by `ranks`.
+    """
     server, due = 0.0, [(INNER * (SLOWER if rank == ranks - 1 else 1), rank, 0.0) for rank in range(ranks)]
     heapq.heapify(due)
     while due:
@@ -33,7 +36,7 @@ def plain(ranks: int, steps: int) -> float:
 
 
 def main() -> None:
-    """Train, and print where the weight is at the end and was on average in the second half."""
+    """Train, and print the weight at the end and its mean over the second half."""
     parser = argparse.ArgumentParser(description="Where training ends if one rank is always late.")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--plain", type=int, metavar="RANKS", help="asynchronous local SGD, played in one process")

@@ -8,7 +8,7 @@ import paceline.keras as hvd
 hvd.init()
 digits = load_digits()  # 1797 images of 8x8 pixels; the last 297 are for testing
 images, labels = digits.data / 16, digits.target
-share = slice(hvd.rank(), 1500 // hvd.size() * hvd.size(), hvd.size())  # every rank has its own images, all as many
+share = slice(hvd.rank(), 1500 // hvd.size() * hvd.size(), hvd.size())  # each rank gets a disjoint share of equal size
 model = keras.Sequential(
     [keras.Input((64,)), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(10, activation="softmax")]
 )
@@ -21,8 +21,8 @@ model.fit(
     epochs=10,
     validation_data=(images[1500:], labels[1500:]),
     callbacks=[
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # all begin with rank 0's weights
-        hvd.callbacks.DrainCallback(),  # gradients that are still on their way; none if the exchange is synchronous
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # all ranks begin with rank 0's weights
+        hvd.callbacks.DrainCallback(),  # apply gradients still in flight; none if the exchange is synchronous
     ],
     verbose=2 if hvd.rank() == 0 else 0,
 )

@@ -9,9 +9,9 @@ hvd.init()
 torch.manual_seed(hvd.rank())
 digits = load_digits()  # 1797 images of 8x8 pixels; the last 297 are for testing
 images, labels = torch.tensor(digits.data / 16).float(), torch.tensor(digits.target)
-share = torch.arange(1500 // hvd.size()) * hvd.size() + hvd.rank()  # every rank has its own images, all as many
+share = torch.arange(1500 // hvd.size()) * hvd.size() + hvd.rank()  # each rank gets a disjoint share of equal size
 model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # all begin with rank 0's weights
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # all ranks begin with rank 0's weights
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3 * hvd.size())
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
@@ -21,7 +21,7 @@ for epoch in range(1, 11):
         loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
         loss.backward()
         optimizer.step()  # with the mean of all ranks' gradients
-    optimizer.drain()  # gradients that are still on their way; none if the exchange is synchronous
+    optimizer.drain()  # apply gradients still in flight; none if the exchange is synchronous
     if hvd.rank() == 0:
         right = (model(images[1500:]).argmax(1) == labels[1500:]).float().mean()
         print(f"epoch {epoch}/10 loss {loss.item():.3f} accuracy {right:.3f}", flush=True)

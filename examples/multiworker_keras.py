@@ -1,7 +1,7 @@
 """TensorFlow's multi-worker tutorial on all ranks: `horovodrun -np 2 python examples/multiworker_keras.py`.
 
-What the tutorial does by `MultiWorkerMirroredStrategy` is one changed line here: the optimizer is wrapped. All else is
-the tutorial's, with handwritten digits of scikit-learn in place of a download.
+The tutorial's `MultiWorkerMirroredStrategy` becomes one changed line here: the optimizer is wrapped. Everything else is
+the tutorial's, with handwritten digits of scikit-learn instead of a download.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from sklearn.datasets import load_digits
 
-PER_RANK = 64  # images of a step
+PER_RANK = 64  # images per step
 EPOCHS, STEPS_PER_EPOCH = 3, 20
 
 
@@ -48,7 +48,7 @@ def batches(rank: int, size: int) -> tuple[Any, Any]:
 
 
 def train(rank: int, size: int, optimizer: Any, callbacks: list[Any]) -> Any:
-    """Train; return the model."""
+    """Train and return the model."""
     model = cnn(optimizer)
     x, y = batches(rank, size)
     verbose = 2 if rank == 0 else 0

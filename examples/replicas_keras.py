@@ -1,4 +1,4 @@
-"""Whether the ranks of a Keras example hold the same weights, and making it so."""
+"""Compare the weights of a Keras example between ranks, and average them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import paceline.keras as hvd
 
 
 def equal(model: keras.Model) -> bool:
-    """Whether all ranks hold bit for bit the same weights."""
+    """Return True if the weights of all ranks are bitwise equal."""
     checksum = zlib.crc32(b"".join(weights.tobytes() for weights in model.get_weights()))
     checksums = hvd.allgather(np.array([checksum], dtype=np.int64), name="checksum")
     return len(np.unique(checksums)) == 1
 
 
 def average(model: keras.Model) -> None:
-    """Give all ranks the mean of their weights, all floating-point.
+    """Replace the weights, all floating-point, by their mean over all ranks.
 
-    What a partial exchange needs before all ranks evaluate or save: its replicas drift apart unless they are trained
+    A partial exchange needs this before all ranks evaluate or save: its replicas drift apart unless they are trained
     with plain SGD (docs/methods/partial.md).
     """
     weights = enumerate(model.get_weights())

@@ -1,4 +1,4 @@
-"""Whether the ranks of a PyTorch example hold the same weights, and making it so."""
+"""Compare the weights of a PyTorch example between ranks, and average them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import paceline.torch as hvd
 
 
 def equal(model: nn.Module) -> bool:
-    """Whether all ranks hold bit for bit the same weights."""
+    """Return True if the weights of all ranks are bitwise equal."""
     checksum = zlib.crc32(b"".join(weights.numpy().tobytes() for weights in model.state_dict().values()))
     checksums = hvd.allgather(torch.tensor([checksum], dtype=torch.int64), name="checksum")
     return len(checksums.unique()) == 1
 
 
 def average(model: nn.Module) -> float:
-    """Give all ranks the mean of their weights, all floating-point; returns by how much a weight was away from it.
+    """Replace the weights, all floating-point, by their mean over all ranks.
 
-    What a partial exchange needs before all ranks evaluate or save: its replicas drift apart unless they are trained
-    with plain SGD (docs/methods/partial.md). The distance is the largest of all weights and ranks.
+    A partial exchange needs this before all ranks evaluate or save: its replicas drift apart unless they are trained
+    with plain SGD (docs/methods/partial.md). Returns the largest distance of a weight from its mean, over all weights
+    and ranks.
     """
     apart = torch.zeros(1)
     for name, weights in model.state_dict().items():

@@ -37,7 +37,7 @@ extern "C" int overflow(int bytes) {
 }
 """
 
-# What is run: a body of a test, and the environment of its ranks.
+# Case: a body of a test, and the environment of its ranks.
 RUNS: list[tuple[Callable[..., Any], dict[str, str]]] = [
     (test_merging_limits.test_a_plan_of_smaller_messages_among_large_messages, test_merging_limits.LONG_CYCLES),
     (test_merging_limits.init_again_after_a_large_plan, {}),

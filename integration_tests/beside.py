@@ -1,9 +1,9 @@
-"""Reducescatters of every size, right to the last bit while other messages travel on the same connections.
+"""Reducescatters of every size, exact to the last bit while other messages are in flight on the same connections.
 
     python -m integration_tests.beside --number 2000 --ranks 4      (every collective; many minutes)
 
-Beside each are allreduces by a collective of ours, a message of a pipeline's stages, and a step of allreduces, armed
-where `armed` is chosen. Exits with 1 if a value was wrong.
+The other messages are allreduces by one of our collectives, a message between pipeline stages, and a step of
+allreduces, armed if `armed` is set. Exits with 1 if a value was wrong.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TAG = 7
 
 
 def _part(rank: int, turn: int, elements: int) -> Any:
-    """What a rank brings: whole numbers that tell whose they are and where they stand, exact in every sum."""
+    """Input of a rank: whole numbers that encode rank and position, exact in every sum."""
     import torch
 
     return (torch.arange(elements, dtype=torch.int32) % 997 + 1000 * (rank + 1) + turn).float()
 
 
 def scatter(rank: int, size: int, number: int, largest: int, armed: bool, seed: int) -> str:
-    """Run `number` turns; raises AssertionError that says which value was wrong. Returns how steps went."""
+    """Run `number` turns; raises AssertionError with the wrong value. Returns the state of armed steps."""
     import numpy as np
 
     import paceline.torch as hvd
@@ -82,7 +82,7 @@ def scatter(rank: int, size: int, number: int, largest: int, armed: bool, seed: 
 
 
 def _sum(own: Any, rank: int, size: int) -> Any:
-    """Over the ranks, of what `_part` made here."""
+    """Sum over the ranks of the part that `_part` made here."""
     return own * size + 1000.0 * (size * (size + 1) // 2 - size * (rank + 1))
 
 

@@ -12,7 +12,7 @@ from integration_tests.support import ranks
 from integration_tests.support.skips import StrictSkips, Within, why_not
 from paceline import config
 
-# Marks of tests that run only if the option of that name asks for them, and what they mark.
+# Marks of tests that run only with the option of the same name, and a description of the marked tests.
 ON_REQUEST = {
     "soak": "takes many minutes, looks for rare failures; runs under `make soak`",
     "more": "another number of ranks or a longer run of what `make test` has; runs under `make test-more`",
@@ -34,12 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare our markers; commands under test are as wide as in a pipe, whatever the terminal or pytest-xdist says."""
+    """Declare our markers. Commands under test use the width of a pipe, whatever the terminal or pytest-xdist sets."""
     os.environ.pop("COLUMNS", None)
     if config.getoption("--within") is not None:
         config.pluginmanager.register(Within(config.getoption("--within")))
     ranks.forks = not config.getoption("--no-forks")
-    if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
+    if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # process that gets all reports
         config.pluginmanager.register(StrictSkips())
     config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
     config.addinivalue_line("markers", "needs(program, ...): runs under `make test-more`; skipped without")
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what was not asked for; tests of one module that can use the same ranks follow each other."""
+    """Deselect tests that were not requested; tests of one module that can use the same ranks follow each other."""
     patch = config.getoption("--patch")
     not_asked_for = [name for name in ON_REQUEST if not config.getoption(f"--{name}")]
 

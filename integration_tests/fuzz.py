@@ -1,14 +1,19 @@
-"""Random messages over our own collectives under a sanitizer, for as long as asked.
+"""Random messages over our own collectives under a sanitizer, for a given time.
 
     python -m integration_tests.fuzz --sanitizer thread --minutes 10        (`make fuzz SANITIZE=thread`, or address)
 
-Builds Horovod with Paceline's sources and that sanitizer (cached afterwards), in front of the installed one.
-World after world, with other numbers of ranks, collectives, blocks and codecs, ranks hand in allreduces, reduces and
-broadcasts of random sizes, types, operations and roots, many at once, in process sets, with Horovod's own operations in
-between, reducescatters among them. A turn may end with an event: a rank joins before others meet for the first time, a
-process set ends with an operation open, plans change while collectives of ours are in flight, a new world in which some
-ranks come from another, trainings to which things happen (training_events.py, keras_events.py). Every value is compared
-with what one process computes. What reports count: sanitizers.py.
+Builds Horovod with Paceline's sources and that sanitizer (cached afterwards); it overrides the installed Horovod. World
+after world, with varying numbers of ranks, collectives, blocks and codecs, ranks submit allreduces, reduces and
+broadcasts of random sizes, types, operations and roots. Many are in flight at once, in process sets, with Horovod's own
+operations in between, including reducescatters. A turn may end with an event:
+
+- a rank joins before others submit for the first time,
+- a process set ends with an operation open,
+- plans change while collectives of ours are in flight,
+- a new world contains ranks that come from another,
+- trainings with random events (training_events.py, keras_events.py).
+
+Every value is compared with one process. sanitizers.py defines which reports count.
 """
 
 from __future__ import annotations
@@ -70,7 +75,7 @@ def turn(rank: int, size: int, seed: int, codec: str, events: Sequence[str | Non
         if kind == 0:
             waiting.append((hvd.broadcast_async(tensor, root, name=name), given(root, number, length, dtype), 0.0))
         elif kind == 1:
-            hvd.allgather(torch.full((rank + 1,), rank), name=name)  # Horovod's own; what is under way goes on
+            hvd.allgather(torch.full((rank + 1,), rank), name=name)  # Horovod's own; operations in flight continue
         elif kind == 2:
             pair = [tensor, torch.from_numpy(given(rank, number + 1, length, dtype))]
             expected = [wanted(everybody, number + more, length, dtype, "Max") for more in (0, 1)]

@@ -2,7 +2,7 @@
 
     python -m integration_tests.gpu                 (half a minute; --device cpu runs the same without a GPU)
 
-Horovod may be built with or without CUDA: paceline.horovod.shims.host_staging says what happens without. Exits with 1
+Horovod may be built with or without CUDA: paceline.horovod.shims.host_staging describes the path without. Exits with 1
 if a value was wrong.
 """
 
@@ -28,7 +28,7 @@ from integration_tests.support import exact_training as exact
 
 
 def values(device: str) -> dict[str, str]:
-    """What is right on this rank: by case "right", or what was raised."""
+    """Result of each case on this rank: "right", or the error."""
     hvd.init()
     rank, size, found = hvd.rank(), hvd.size(), {}
     cases: dict[str, Callable[[], None]] = {
@@ -67,7 +67,7 @@ def _batch(rank: int, step: int, device: str) -> Any:
 
 
 def compressed(rank: int, size: int, device: str) -> None:
-    """Halves on the wire."""
+    """Train with fp16 compression."""
     weight = torch.nn.Parameter(torch.zeros(1001, device=device))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([weight], lr=1.0), named_parameters=[("gpu.half", weight)], compression=hvd.Compression.fp16
@@ -78,7 +78,7 @@ def compressed(rank: int, size: int, device: str) -> None:
 
 
 def overflow(rank: int, device: str) -> None:
-    """One rank's gradients overflow: no rank makes that update."""
+    """One rank's gradients overflow: all ranks skip that update."""
     model = _model(device)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters("gpu.scaler")
@@ -109,7 +109,7 @@ def _equal_everywhere(model: Any, name: str) -> None:
 
 
 def like_one_process(rank: int, size: int, device: str, name: str, step_of: Callable[[Any], Any]) -> None:
-    """`step_of(model)` is the model to call; optimizers are fused AdamW, gradients clipped, as in one process."""
+    """Compare fused AdamW with clipped gradients to one process; `step_of(model)` returns the model to call."""
     model, alone = _model(device), _model(device)
     fused = {"fused": True} if device != "cpu" else {}
     optimizer = hvd.DistributedOptimizer(
@@ -133,7 +133,7 @@ def like_one_process(rank: int, size: int, device: str, name: str, step_of: Call
 
 
 def unsynchronised(rank: int, device: str) -> None:
-    """The backward pass queues kernels and copies, and waits for none of them."""
+    """Check that the backward pass queues kernels and copies without waiting for them."""
     if device == "cpu":
         return
     model = _model(device)
@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds")
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)  # in a rank: where it writes what it found
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)  # in a rank: file for its findings
     arguments = parser.parse_args()
     if arguments.out:
         Path(f"{arguments.out}.{os.environ['HOROVOD_RANK']}").write_text(json.dumps(values(arguments.device)))

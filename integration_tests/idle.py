@@ -2,10 +2,10 @@
 
     python -m integration_tests.idle        (`make idle`; minutes, needs the tools of a host build)
 
-Counts are taken from outside, where both builds look alike: what each rank hands to its TCP sockets in a step, which
-covers coordination rounds and messages. A cycle time far longer than a step makes every step one round, so counts
-repeat exactly. CPU time is the ranks' own, per step at Horovod's default cycle time; the builds run in turn and the
-ratio is formed within each turn.
+Counts are taken outside of Horovod, equally for both builds: the data that each rank writes to its TCP sockets in a
+step, which covers coordination rounds and messages. A cycle time far longer than a step makes every step one round, so
+counts repeat exactly. CPU time is the ranks' own, per step at Horovod's default cycle time; the builds run in turn and
+the ratio is formed within each turn.
 """
 
 from __future__ import annotations

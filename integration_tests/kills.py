@@ -1,11 +1,11 @@
-"""How soon survivors learn which rank died: ranks that train are killed at random moments.
+"""Time until survivors learn which rank died: ranks that train are killed at random moments.
 
     python -m integration_tests.kills --kills 10        (every exchange and collective: many minutes)
     python -m integration_tests.kills --kills 100 --only armed --ranks 4
     python -m integration_tests.kills --sanitizer address --minutes 20
 
-Every kill (SIGKILL) has a world of its own. A survivor's time runs from the signal to the moment at which its training
-thread has the HorovodInternalError. Exits with 1 if a survivor raised anything else, nothing, or blamed another rank.
+Every kill (SIGKILL) has a world of its own. A survivor's time runs from the signal to the HorovodInternalError in its
+training thread. Exits with 1 if a survivor raised another error or none, or blamed another rank.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from paceline.registry import collectives
 EXCHANGES = ("sync", "pipelined", "majority", "local")
 COLLECTIVES = tuple(name for name in collectives.COLLECTIVES if name != collectives.HOROVODS)
 READY_TIMEOUT_S = 300.0  # under a sanitizer, on busy processors, importing torch alone takes two minutes
-HEARD_TIMEOUT_S = 60.0  # Gloo's own limit is 30 s: long enough to see what there is without the patch
+HEARD_TIMEOUT_S = 60.0  # Gloo's own limit is 30 s: long enough to show the behaviour without the patch
 WARM_UP_STEPS = 5
 SLOW_CLOSE_MS = 100
-# The first group's message is in flight beside those behind it for a while.
+# The first group's message stays in flight while later ones start.
 STEP_SIZES = {"kills.0": 2_000_000, **{f"kills.{n}": 1000 + n for n in range(1, 6)}}
 STEP_GROUPS = (1, 1, 4)
 
@@ -48,19 +48,19 @@ _BLAMED = re.compile(r"Rank (\d+) died")
 
 @dataclass(frozen=True)
 class Heard:
-    """What one survivor had: seconds after the signal (None: no HorovodInternalError), and the error's text."""
+    """Error of one survivor: seconds after the signal (None: no HorovodInternalError), and its text."""
 
     rank: int
     seconds: float | None
     text: str
 
     def named(self, victim: int) -> bool:
-        """Whether the text names the rank that died, and no other."""
+        """True if the text names the rank that died, and no other."""
         return self.seconds is not None and set(_BLAMED.findall(self.text)) == {str(victim)}
 
 
 def train(rank: int, size: int, exchange: str, folder: str) -> tuple[float, str]:
-    """Train until another rank dies: when the error came (CLOCK_MONOTONIC, the same in all processes) and its text."""
+    """Train until another rank dies; return the time of the error (CLOCK_MONOTONIC, system-wide) and its text."""
     import torch
 
     import paceline.torch as hvd
@@ -89,7 +89,7 @@ def train(rank: int, size: int, exchange: str, folder: str) -> tuple[float, str]
 
 
 def train_in_steps(rank: int, size: int, armed: bool, folder: str) -> tuple[float, str]:
-    """As `train`, in steps of named allreduces, with a rest before the second group now and then."""
+    """Train like `train`, in steps of named allreduces, with an occasional pause before the second group."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -110,7 +110,7 @@ def train_in_steps(rank: int, size: int, armed: bool, folder: str) -> tuple[floa
             number += 1
     except hvd.HorovodInternalError as error:
         heard_s, text = time.monotonic(), str(error)
-        for handle in steps.handles.values():  # of none may be waited for without end
+        for handle in steps.handles.values():  # no wait may hang
             with contextlib.suppress(hvd.HorovodInternalError):
                 hvd.synchronize(handle)
         return heard_s, text
@@ -119,7 +119,7 @@ def train_in_steps(rank: int, size: int, armed: bool, folder: str) -> tuple[floa
 
 @dataclass(frozen=True)
 class Case:
-    """What ranks do when one dies."""
+    """Work of the ranks when one dies."""
 
     name: str
     body: Callable[..., tuple[float, str]]
@@ -143,7 +143,7 @@ def cases(folder: Path) -> Iterable[Case]:
 def kill(
     exchange: str, victim: int, moment_s: float, size: int = 3, env: Mapping[str, str] | None = None
 ) -> list[Heard]:
-    """Kill `victim` after `moment_s` of training; what every survivor heard."""
+    """Kill `victim` after `moment_s` of training; return the errors of the survivors."""
     return kill_in(train, (exchange,), victim, moment_s, size, env)
 
 
@@ -157,7 +157,7 @@ def kill_in(
 ) -> list[Heard]:
     """Run body(rank, size, *args, folder), and kill `victim` `moment_s` after every rank has made a file in `folder`.
 
-    The body returns when it had a HorovodInternalError (CLOCK_MONOTONIC) and its text.
+    The body returns the time of its HorovodInternalError (CLOCK_MONOTONIC) and its text.
     """
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
         world = World(size, env or {}, frameworks_of(body.__module__))

@@ -30,7 +30,7 @@ PYTEST_TIMEOUT_S = 1800
 
 
 def overlay(wheel: Path, folder: Path) -> None:
-    """Install `wheel` into `folder`, to stand before the installed Horovod on PYTHONPATH."""
+    """Install `wheel` into `folder`, which overrides the installed Horovod on PYTHONPATH."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)]
     subprocess.run(command, check=True, timeout=600)
 

@@ -1,19 +1,19 @@
-"""No data race in core and bridge: random partial rounds and armed steps under ThreadSanitizer, for as long as asked.
+"""No data race in core and bridge: random partial rounds and armed steps under ThreadSanitizer, for a given time.
 
     python -m integration_tests.races --minutes 30        (`make races`; needs the tools of a host build and libtsan)
     python -m integration_tests.races --only armed        (a part of it)
     python -m integration_tests.races --sanitizer address (the same, for accesses beyond memory)
 
-Builds Horovod with Paceline's sources and that sanitizer (cached afterwards) and puts it in front of the installed one.
-Ranks then train nothing but hand in tensors, equally long each:
+Builds Horovod with Paceline's sources and that sanitizer (cached afterwards); it overrides the installed Horovod. Ranks
+then submit tensors without training; each part gets the same time:
 - partial: random quorums, numbers and sizes of tensors, orders and delays, with full allreduces in between;
 - armed: steps whose plans, orders and gradients change, with other operations in between;
-- armed-events: the same with a background thread that sleeps until something happens;
-- armed-flight: the same with a collective of ours, chosen by the seed, whose messages are in flight together;
-- join, sets, plans, worlds, training: a rank joins before others meet, a process set ends with an operation open, plans
-  change while collectives of ours are in flight, some ranks had a plan in a world of their own before, trainings to
-  which things happen.
-Sums are checked to be exact. What reports count: sanitizers.py.
+- armed-events: the same with a background thread that sleeps until an event occurs;
+- armed-flight: the same with a collective of ours, chosen by the seed, with several messages in flight;
+- join, sets, plans, worlds, training: a rank joins before others submit, a process set ends with an operation open,
+  plans change while collectives of ours are in flight, some ranks had a plan in another world before, trainings with
+  random events.
+Sums are checked to be exact. sanitizers.py defines which reports count.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def provoke(rank: int, size: int, library: str) -> int:
 
 
 def _run(part: str, ranks: int, seed: int, seconds: float, env: dict[str, str], known: str) -> tuple[int, int]:
-    """Turns in a world of its own, for so long; how many, and what they count.
+    """Run turns in a new world for `seconds` seconds. Return the number of turns, and the sum of their results.
 
     `known`: a library with a race to report first, or "".
     """

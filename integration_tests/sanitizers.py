@@ -1,8 +1,8 @@
-"""A second Horovod, built with a sanitizer of the compiler, for whole ranks: fuzz, races, kills, addresses share it.
+"""A second Horovod, built with a sanitizer of the compiler, for whole ranks; used by fuzz, races, kills and addresses.
 
-Horovod's own sources are instrumented, too, so that its synchronisation is known. A report of ThreadSanitizer is ours
-if the innermost frame of either access that belongs to Horovod or Paceline is Paceline's; reports of Horovod's own are
-counted and shown, and do not fail a run. A report of AddressSanitizer ends its rank.
+Horovod's own sources are instrumented too, so that its synchronisation is known. A report of ThreadSanitizer is ours if
+the innermost frame of Horovod or Paceline in either access is Paceline's. Reports of Horovod's own are counted and
+shown, and do not fail a run. A report of AddressSanitizer ends its rank.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TORCH_ALONE = {"HOROVOD_WITHOUT_TENSORFLOW": "1", "HOROVOD_WITH_TENSORFLOW": "0"
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """`name`: as the compiler calls it; `mark`: a symbol in all code built with it.
+    """A sanitizer. `name`: the compiler's name for it; `mark`: a symbol in all code built with it.
 
-    `libraries`: its run-time part, and what is to be loaded after it; `options`: its own, of ranks.
+    `libraries`: its run-time library, and libraries to load after it. `options`: its options in ranks.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Sanitizer:
 
     @property
     def flag(self) -> str:
-        """What the compiler and the linker are given."""
+        """Flag for the compiler and the linker."""
         return f"-fsanitize={self.name}"
 
 
@@ -51,16 +51,16 @@ THREAD = Sanitizer(
     "thread",
     ("libtsan.so",),
     b"__tsan_write",
-    # Python, the frameworks and Gloo's callers are not instrumented: what they touch by themselves is not looked at.
+    # Python, the frameworks and Gloo's callers are not instrumented: their own accesses are ignored.
     "exitcode=0 ignore_noninstrumented_modules=1 history_size=4 report_thread_leaks=0 report_signal_unsafe=0",
 )
 ADDRESS = Sanitizer(
     "address",
-    # Found before Python's own: exceptions of libraries that are loaded later are the sanitizer's business, too.
+    # Preloaded before Python's own: the sanitizer must also see exceptions of libraries that are loaded later.
     ("libasan.so", "libstdc++.so"),
     b"__asan_report",
-    # Python and the frameworks keep what they have until the end, share names and free by other means than they
-    # allocate.
+    # Python and the frameworks keep memory until the end, share names, and free memory with another function than they
+    # allocated it with.
     "exitcode=99 detect_leaks=0 detect_odr_violation=0 alloc_dealloc_mismatch=0 new_delete_type_mismatch=0",
 )
 BY_NAME = {sanitizer.name: sanitizer for sanitizer in (THREAD, ADDRESS)}
@@ -74,7 +74,7 @@ _HOST = ("horovod::common::", "horovod::torch::", "horovod_")
 
 @dataclass(frozen=True)
 class Report:
-    """One report of ThreadSanitizer: its kind, the functions its accesses are in, and its text."""
+    """One report of ThreadSanitizer: its kind, the functions of its accesses, and its text."""
 
     kind: str
     places: tuple[str, ...]
@@ -87,14 +87,14 @@ class Report:
 
 
 def reports(text: str) -> list[Report]:
-    """The reports in a log. A stack with no frame of Horovod or Paceline has no place."""
+    """Return the reports in a log. A stack with no frame of Horovod or Paceline has no place."""
     found = []
     for block in text.split("=================="):
         kind = _REPORT.search(block)
         if kind is None:
             continue
         places = []
-        # The stacks of the accesses come first; where threads and memory were made, after.
+        # The stacks of the accesses come first, then the stacks of the creation of threads and memory.
         for stack in block.split("\n\n")[:2]:
             frames = [frame.split("(")[0].split("<")[0] for frame in _FRAME.findall(stack)]
             places += [frame for frame in frames if frame.startswith(_OURS + _HOST)][:1]
@@ -103,19 +103,19 @@ def reports(text: str) -> list[Report]:
 
 
 def add_argument(parser: argparse.ArgumentParser, default: str) -> None:
-    """`--sanitizer NAME`, for `chosen_env`."""
+    """Add `--sanitizer NAME`, for `chosen_env`."""
     parser.add_argument("--sanitizer", choices=[*BY_NAME, NONE], default=default, help=f"{NONE}: the installed Horovod")
 
 
 def chosen_env(name: str, folder: Path, console: Console) -> dict[str, str]:
-    """Variables of ranks for this `--sanitizer`; empty for NONE."""
+    """Environment of ranks for this `--sanitizer`; empty for NONE."""
     return {} if name == NONE else ranks_env(BY_NAME[name], folder, console)
 
 
 def ranks_env(sanitizer: Sanitizer, folder: Path, console: Console) -> dict[str, str]:
-    """Build Horovod for PyTorch with it (cached afterwards), install that into `folder`; what ranks need to use it.
+    """Build Horovod for PyTorch with it (then cached), install it into `folder`; return the environment for ranks.
 
-    What it finds goes to files `log.*` in `folder`. Raises SystemExit if the compiler has no such sanitizer.
+    Reports go to files `log.*` in `folder`. Raises SystemExit if the compiler has no such sanitizer.
     """
     with variables(CXXFLAGS=f"{sanitizer.flag} -g", LDFLAGS=sanitizer.flag, **TORCH_ALONE):
         wheel = build.build(config.read(), report=lambda line, _done: console.print(line))
@@ -131,7 +131,7 @@ def ranks_env(sanitizer: Sanitizer, folder: Path, console: Console) -> dict[str,
 
 
 def joined(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Merge two environments; LD_PRELOAD has the libraries of `env`, then those of `more`."""
+    """Merge two environments; LD_PRELOAD has the libraries of `env`, then the libraries of `more`."""
     preloads = " ".join(variables["LD_PRELOAD"] for variables in (env, more) if "LD_PRELOAD" in variables)
     return {**env, **more} | ({"LD_PRELOAD": preloads} if preloads else {})
 
@@ -158,7 +158,7 @@ def verdict(found: list[str], console: Console, made_on_purpose: str = "") -> bo
 
 
 def faulty_library(sanitizer: Sanitizer, folder: Path, name: str, source: str) -> Path:
-    """The library `name`.so of C++ `source`, with a fault in it that has to be reported before none is believed."""
+    """Build the library `name`.so of C++ `source` with a deliberate fault: the sanitizer must report it."""
     text, library = folder / f"{name}.cc", folder / f"{name}.so"
     text.write_text(source)
     command = [_compiler(), sanitizer.flag, "-g", "-fPIC", "-shared", str(text), "-o", str(library)]
@@ -175,7 +175,7 @@ def _compiler() -> str:
 
 
 def _compilers(library: str) -> str:
-    """The full path of a library of the compiler's. Raises SystemExit if it has none of that name."""
+    """Full path of one of the compiler's libraries. Raises SystemExit if it has none of that name."""
     command = [_compiler(), f"-print-file-name={library}"]
     answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     path = Path(answer.stdout.strip())

@@ -1,1 +1,1 @@
-"""The `paceline` command and what it starts."""
+"""The `paceline` command and the programs that it starts."""

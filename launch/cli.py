@@ -14,7 +14,7 @@ import paceline
 from paceline import config
 from paceline.launch.reports import Reports
 
-# Name -> where the command is defined, and its line in `paceline --help`.
+# Name -> definition of the command, and its line in `paceline --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "horovod": (
         "paceline.launch.horovod:horovod_command",
@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("paceline.launch.demo.command:demo_command", "Train over a slow network, with and without Paceline."),
 }
 
-# What a new user types, in this order, and what for.
+# First commands for a new user, in this order, and their purpose.
 FIRST_COMMANDS = (
     ("paceline horovod install", "build Horovod with Paceline's hooks: some minutes, once"),
     ("paceline demo", "train on real data over a slow network, and compare"),
@@ -60,12 +60,12 @@ FIRST_COMMANDS = (
 
 
 def _present(target: str) -> bool:
-    """Whether the command's module can be found; its parent packages are empty and cost nothing to import."""
+    """True if the command's module can be found; its parent packages are empty and cost nothing to import."""
     return importlib.util.find_spec(target.partition(":")[0]) is not None
 
 
 class _Paceline(Reports, click.Group):
-    """Commands from the table above."""
+    """Commands from the table COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, (target, _) in COMMANDS.items() if _present(target)]
@@ -105,7 +105,7 @@ def main(ctx: click.Context) -> None:
 
     Options of `paceline run` can also be given as PACELINE_* variables: `paceline doctor --options` lists them.
     """
-    config.read()  # a PACELINE_* variable that is unknown or wrong is refused by every command
+    config.read()  # every command refuses an unknown or wrong PACELINE_* variable
     if ctx.invoked_subcommand is None:
         _show_first_commands()
 

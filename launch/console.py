@@ -1,6 +1,6 @@
-"""What the command says and how: one place for colours, widths and the form of an error.
+"""Console output of the command: one place for colours, widths and the form of an error.
 
-rich is imported where something is printed, not before: `paceline --help` needs none of it.
+rich is imported only when something is printed: `paceline --help` does not need it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paceline.launch.failures.verdict import Verdict
 
 USER_ERROR = 2
-PIPE_COLUMNS = 120  # rich assumes 80 where there is neither a terminal nor COLUMNS, too few for our tables
+PIPE_COLUMNS = 120  # without a terminal or COLUMNS rich assumes 80, too few for our tables
 
 
 def _console(stream: TextIO) -> Console:
@@ -33,29 +33,29 @@ def _console(stream: TextIO) -> Console:
 
 
 def out() -> Console:
-    """Results: standard output as it is now."""
+    """Console for results: the current standard output."""
     return _console(sys.stdout)
 
 
 def err() -> Console:
-    """Notes, progress and errors: standard error as it is now."""
+    """Console for notes, progress and errors: the current standard error."""
     return _console(sys.stderr)
 
 
 def note(text: str) -> None:
-    """One line about what is going on, on standard error."""
+    """Print one line of progress on standard error."""
     err().print(text, style="cyan", markup=False, soft_wrap=True)
 
 
 def show_error(error: UserError) -> None:
-    """The problem on one line and the remedy on the next, on standard error."""
+    """Print the problem and the remedy, a line each, on standard error."""
     console = err()
     console.print(f"Error: {error.problem}", style="bold red", markup=False, soft_wrap=True)
     console.print(error.remedy, style="yellow", markup=False, soft_wrap=True)
 
 
 def show_verdict(verdict: Verdict) -> None:
-    """Why a run failed, on standard error: lines of the rank that failed first, then the errors."""
+    """Print why a run failed on standard error: lines of the rank that failed first, then the errors."""
     for text in verdict.lines:
         err().print(text, markup=False, soft_wrap=True)
     for problem, remedy in verdict.errors:
@@ -63,7 +63,7 @@ def show_verdict(verdict: Verdict) -> None:
 
 
 def from_click(error: click.ClickException) -> UserError:
-    """click's complaint in our form: what is wrong, and the nearest name or where the right ones stand."""
+    """Convert click's exception to our form: the problem, and the nearest valid name or where to find it."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path if context else "paceline"
     if isinstance(error, click.NoSuchOption) and context:

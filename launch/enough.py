@@ -1,4 +1,4 @@
-"""When a recorded run has enough: all ranks have written their traces, or the run has taken its time."""
+"""End of a recorded run: all ranks have written their traces, or the time is over."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from paceline.failure.reports import Recorded, Report
 
-# Seconds from the first rank's trace to the end of the run, for ranks that do not come as far.
+# Seconds from the first rank's trace to the end of the run, for ranks that do not get as far.
 OTHERS_S = 30.0
 
 
 class Enough:
-    """Takes what ranks report. `limit_s`: seconds from now after which the run is ended in any case; None: never."""
+    """Processes the ranks' reports. `limit_s`: seconds from now after which the run is ended anyway; None: no limit."""
 
     def __init__(self, limit_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class Enough:
         self.timed_out = False
 
     def heard(self, rank: int, report: Report) -> None:
-        """Take a report of `rank`."""
+        """Process a report of `rank`."""
         if isinstance(report, Recorded):
             if not self._recorded:
                 end_s = self._clock() + OTHERS_S

@@ -1,4 +1,4 @@
-"""What ranks are told: options as variables, and one line about them for who starts the ranks."""
+"""Environment of the ranks: options as variables, and one line about them for the user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.registry.policies import OPTIMAL, THRESHOLD
 
 
 def announce(settings: config.Settings, starts: bool = True) -> None:
-    """One line on standard error: every option that a flag or a variable set, its value and who set it.
+    """Print on standard error every option that a flag or variable set, its value and origin.
 
     `starts`: as for `remark`.
     """
@@ -24,9 +24,9 @@ def announce(settings: config.Settings, starts: bool = True) -> None:
 
 
 def remark(settings: config.Settings, starts: bool) -> None:
-    """Note a fusion policy that is not known on this host, and options without effect.
+    """Warn about a fusion policy unknown on this host, and about options without effect.
 
-    `starts`: the command starts ranks, of which the first one reports the latter.
+    `starts`: the command starts ranks; then rank 0 reports options without effect.
     """
     from paceline.fusion import policies
 
@@ -44,9 +44,9 @@ def remark(settings: config.Settings, starts: bool) -> None:
 
 
 def environment(settings: config.Settings, given: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment and the flags as variables; horovodrun forwards all of it to the ranks.
+    """Return this process's environment with the flags as variables; horovodrun forwards all of it to the ranks.
 
-    A fusion policy that only this host may have goes by value. Raises UserError if it cannot be used or sent.
+    A fusion policy that only this host may know is sent by value. Raises UserError if it cannot be used or sent.
     """
     environ = {**os.environ, **flags.environment(given)}
     if "fusion" in settings.given():

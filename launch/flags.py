@@ -11,14 +11,14 @@ import click
 from paceline import config, renamed
 from paceline.errors import UserError
 
-# A unit as help texts show it where a value stands.
+# Units as help texts show them in place of a value.
 _UNITS = {"s": "seconds", "ms": "milliseconds"}
 
 
 def click_options(scope: str, hidden: Collection[str] = ()) -> list[click.Option]:
-    """One click option for every declared option of `scope`. Values stay text: config.read parses them.
+    """Return a click option for every declared option of `scope`. Values stay text: config.read parses them.
 
-    `hidden`: names of options that help texts leave out, because the command answers them with another.
+    `hidden`: names of options that help texts omit, because the command has another for the purpose.
     """
     made = []
     for option in config.OPTIONS:
@@ -36,7 +36,7 @@ def click_options(scope: str, hidden: Collection[str] = ()) -> list[click.Option
 
 
 def with_options(scope: str, hidden: Collection[str] = ()) -> Any:
-    """Decorator: give a click command the flags of `scope`. See click_options."""
+    """Decorator that gives a click command the flags of `scope`; see click_options."""
 
     def decorate(command: click.Command) -> click.Command:
         command.params.extend(click_options(scope, hidden))
@@ -46,19 +46,19 @@ def with_options(scope: str, hidden: Collection[str] = ()) -> Any:
 
 
 def texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """The declared options among a click command's parameters that were given, as text by option name."""
+    """Return the declared options that were given among a click command's parameters, as text by name."""
     declared = {option.name for option in config.OPTIONS}
     return {name: config.as_text(value) for name, value in values.items() if name in declared and value is not None}
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Flags as the variables that carry them to the ranks."""
+    """Return flags as the variables that carry them to the ranks."""
     return {option.variable: given[option.name] for option in config.OPTIONS if option.name in given}
 
 
 @dataclass
 class Split:
-    """A command line taken apart: our flags, horovodrun's, and the command that the ranks run."""
+    """A command line split into our flags, horovodrun's, and the command of the ranks."""
 
     ours: list[str] = field(default_factory=list)
     theirs: list[str] = field(default_factory=list)
@@ -66,12 +66,11 @@ class Split:
 
 
 def split(arguments: Sequence[str], ours: Mapping[str, int], theirs: Mapping[str, int], program: str) -> Split:
-    """Take `arguments` apart.
+    """Split `arguments`.
 
-    `ours` and `theirs` say for each flag how many values follow it. The command begins at the first word that is
-    neither a flag nor a flag's value, or after `--`; nothing in it is looked at. horovodrun's habits are respected:
-    `--flag=value`, `-p22`, and a long flag cut short where only one begins like that.
-    Raises UserError for a flag that nobody knows.
+    `ours` and `theirs`: number of values after each flag. The command begins at the first word that is neither a flag
+    nor a flag's value, or after `--`; it is not examined. horovodrun's conventions apply: `--flag=value`, `-p22`, and
+    unambiguous abbreviations of long flags. Raises UserError for an unknown flag.
     """
     parts = Split()
     at = 0

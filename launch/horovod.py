@@ -15,13 +15,13 @@ from paceline.errors import UserError
 from paceline.horovod.build import BUILD_TIMEOUT_S
 from paceline.launch import console, flags
 
-NOT_AS_EXPECTED = 1  # exit code of `paceline horovod check` for a Horovod that will not do
-LINE_EVERY = 0.1  # without a terminal, progress is told each time this share of a build is done
+NOT_AS_EXPECTED = 1  # exit code of `paceline horovod check` for an unsuitable Horovod
+LINE_EVERY = 0.1  # without a terminal, progress is printed whenever this share of a build is done
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, float | None], None]]:
-    """What build reports to: a bar on a terminal, now and then a line where there is none."""
+    """Context with the build's progress callback: a bar on a terminal, otherwise an occasional line."""
     output = console.err()
     if not output.is_terminal:
         told = -1.0
@@ -42,7 +42,7 @@ def _progress() -> Iterator[Callable[[str, float | None], None]]:
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("about"),
-        # Sources differ in how long they take: the mean of all so far tells more than the last ones.
+        # Sources differ in compile time: the mean of all so far predicts better than the last ones.
         TimeRemainingColumn(),
         TextColumn("left, {task.description}", markup=False),
     )
@@ -56,7 +56,7 @@ def _progress() -> Iterator[Callable[[str, float | None], None]]:
 
 
 def _build_options(command: click.Command) -> click.Command:
-    """The options that `build` and `install` share."""
+    """Add the options shared by `build` and `install`."""
     command.params += [
         click.Option(["--force"], is_flag=True, help="Build even if the cache has a wheel from the same inputs."),
         click.Option(
@@ -73,7 +73,7 @@ def _build_options(command: click.Command) -> click.Command:
 def _build(force: bool, mpi: bool | None, values: dict[str, Any]) -> Path:
     from paceline.horovod.build import build
 
-    # Asked to end, we end as after Ctrl-C: with the compilers and the temporary folder gone.
+    # End on SIGTERM as on Ctrl-C: stop the compilers and remove the temporary folder.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress() as report:
         return build(config.read(flags=flags.texts(values)), report=report, force=force, mpi=mpi)

@@ -1,4 +1,4 @@
-"""horovodrun of this Python: how it is started, its flags, and how it reads them."""
+"""horovodrun of this Python: its command line, its flags, and its argument parser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paceline.errors import UserError
 
-# How many values follow a flag, in Horovod 0.28.1.
+# Number of values after each flag, in Horovod 0.28.1.
 _WITHOUT_VALUE = """-h --help -v --version -cb --check-build --disable-cache --verbose --hierarchical-allreduce
     --no-hierarchical-allreduce --hierarchical-allgather --no-hierarchical-allgather --torus-allreduce
     --no-torus-allreduce --autotune --no-autotune --timeline-mark-cycles --no-timeline-mark-cycles --no-stall-check
@@ -33,15 +33,14 @@ FLAGS = {
     **dict.fromkeys(_WITH_VALUE.split(), 1),
     "--blacklist-cooldown-range": 2,
 }
-# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:. A timestamp may
-# come before it.
+# horovodrun prefixes every line with its rank: [0]<stdout>: or, with MPI, [1,0]<stdout>:. A timestamp may come first.
 MARKED = re.compile(r"^[\w :]*\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:")
-# Flags that answer a question and start no rank.
+# Flags that only print information and start no rank.
 ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
 
 
 def words() -> list[str]:
-    """How to start horovodrun: the script beside this Python, or the module where there is no script.
+    """Return the command of horovodrun: the script next to this Python, or the module if there is no script.
 
     Raises UserError if Horovod is not installed.
     """
@@ -55,8 +54,8 @@ def words() -> list[str]:
 
 
 def parsed(arguments: Sequence[str], command: Sequence[str]) -> argparse.Namespace:
-    """Return what horovodrun reads in its arguments. Raises UserError where it would print its usage or a traceback."""
-    words()  # Horovod is there
+    """Parse arguments as horovodrun does. Raises UserError where it would print its usage or a traceback."""
+    words()  # raises if Horovod is not installed
     from horovod.runner import launch
 
     before, sys.argv = sys.argv, ["horovodrun", *arguments, *command]

@@ -11,12 +11,12 @@ from paceline.errors import UserError
 
 _NAME = re.compile(r"[\w.-]+")
 _SLOTS = re.compile(r"(?:slots=)?(\d+)")
-_MOST = re.compile(r"max[-_]slots=\d+")  # what a scheduler may add; horovodrun adds nothing
+_MOST = re.compile(r"max[-_]slots=\d+")  # schedulers may use more slots, horovodrun does not
 _FILE_FLAGS, _LIST_FLAGS = ("-hostfile", "--hostfile"), ("-H", "--hosts")
 
 
 def listed(text: str) -> dict[str, int]:
-    """Slots by host, in the order of hosts, of what stands after -H. Raises UserError."""
+    """Return slots by host, in order, from the argument of -H. Raises UserError."""
     found: dict[str, int] = {}
     for item in text.split(","):
         _add(found, [item.strip()], f"-H {text}")
@@ -24,9 +24,9 @@ def listed(text: str) -> dict[str, int]:
 
 
 def in_file(path: str) -> dict[str, int]:
-    """The same of a host file: a host in each line, `node1 slots=2`, `node1:2`, `node1 2` or `node1`.
+    """Return slots by host from a host file: a host per line, `node1 slots=2`, `node1:2`, `node1 2` or `node1`.
 
-    A host without slots has one; a host that comes again has more. Raises UserError with the line.
+    A host without slots has one; slots of a repeated host are summed. Raises UserError with the line.
     """
     found: dict[str, int] = {}
     try:
@@ -70,14 +70,14 @@ def _add(found: dict[str, int], words: Sequence[str], where: str) -> None:
 
 
 def asked_for(asked: argparse.Namespace) -> dict[str, int]:
-    """The hosts that horovodrun's arguments name; {}: none. Raises UserError for what cannot be read."""
+    """Return the hosts in horovodrun's arguments; {}: none. Raises UserError for unreadable ones."""
     if asked.hostfile:
         return in_file(asked.hostfile)
     return listed(asked.hosts) if asked.hosts else {}
 
 
 def plain(arguments: Sequence[str], asked: argparse.Namespace, hosts: Mapping[str, int]) -> list[str]:
-    """horovodrun's `arguments` with `hosts` where the user's stand, as it takes them: -H node1:2,node2:2."""
+    """Return horovodrun's `arguments` with the user's hosts replaced by `hosts` in its form: -H node1:2,node2:2."""
     names, given = (_FILE_FLAGS, asked.hostfile) if asked.hostfile else (_LIST_FLAGS, asked.hosts)
     if not hosts:
         return list(arguments)

@@ -1,9 +1,9 @@
-"""Ctrl-C that is not lost.
+"""Reliable handling of Ctrl-C.
 
-Python raises KeyboardInterrupt wherever its main thread happens to be. In a finalizer or a weak reference's callback
-(garbage collection and every import run such) the exception is printed and forgotten; in a `finally` it leaves the
-rest undone; and a signal that comes just before a blocking call does not end that call. So signals are noted as well
-as raised: whoever is about to wait asks what was noted, and who must not be torn out of its work has them only noted.
+Python raises KeyboardInterrupt wherever its main thread is. In a finalizer or a weak reference's callback (run by
+garbage collection and by every import) the exception is printed and lost. In a `finally` it skips the rest. A signal
+just before a blocking call does not end that call. Therefore signals are counted as well as raised. Code that is about
+to wait checks the count. Code that must not be interrupted has signals only counted.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# What asks a command to end: Ctrl-C, a termination request, the end of the terminal.
+# Signals that ask a command to end: Ctrl-C, a termination request, a closed terminal.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
+INTERRUPTED = 130  # exit code that a shell reports for a command ended by Ctrl-C
 
-# How many were noted since the outermost `remembered` or `held` was entered; how many of both, and of `held`, are open.
+# Signals counted since the outermost `remembered` or `held` was entered; open contexts of both kinds; open `held`
+# contexts.
 _noted = 0
 _within = 0
 _holding = 0
@@ -37,7 +38,7 @@ def _noting(numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
     if not _within:
         _noted = 0
     before = {number: signal.getsignal(number) for number in numbers}
-    # What our caller ignores, as a shell does for what it starts in the background, stays ignored.
+    # Signals that our caller ignores stay ignored, as a shell does for background commands.
     ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
     _within += 1
     for number in ours:
@@ -52,14 +53,14 @@ def _noting(numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """A whole command: Ctrl-C raises KeyboardInterrupt as ever, and is noted. In the main thread only, as `held`."""
+    """Context of a whole command: Ctrl-C raises KeyboardInterrupt and is counted. Main thread only, as for `held`."""
     with _noting((signal.SIGINT,)):
         yield
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Requests to end are noted and not raised. Raises KeyboardInterrupt for one that was noted before."""
+    """Context in which requests to end are counted, not raised. Raises KeyboardInterrupt if one was counted before."""
     global _holding
     with _noting(_ENDING):
         _holding += 1
@@ -71,11 +72,11 @@ def held() -> Iterator[None]:
 
 
 def count() -> int:
-    """How many were noted."""
+    """Number of signals counted."""
     return _noted
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if one was noted."""
+    """Raise KeyboardInterrupt if a signal was counted."""
     if _noted:
         raise KeyboardInterrupt

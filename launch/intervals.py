@@ -1,4 +1,4 @@
-"""Medians with bootstrap intervals: how well measurements on a shared machine fix a figure."""
+"""Medians with bootstrap intervals: precision of measurements on a shared machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 CONFIDENCE = 0.95
 RESAMPLES = 4000
 SEED = 20170417  # fixed: equal measurements give equal intervals
-NARROW = 0.05  # relative to the median: an interval that reaches no further is good enough
-FEWEST = 5  # a bootstrap of fewer values looks far more certain than it is
+NARROW = 0.05  # relative to the median: a narrower interval is good enough
+FEWEST = 5  # a bootstrap of fewer values seems far more certain than it is
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Interval:
 
     @property
     def spread(self) -> float:
-        """Reach of the interval from the median, relative to it: 0.05 is 5 %."""
+        """Largest distance of the interval's ends from the median, relative to it: 0.05 is 5 %."""
         reach = max(self.high - self.median, self.median - self.low)
         return reach / abs(self.median) if self.median else (0.0 if reach == 0 else float("inf"))
 

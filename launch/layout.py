@@ -1,6 +1,6 @@
-"""Tables that fit: where columns would have to break words, rows are lists.
+"""Tables that fit the width: where columns would break words, rows are printed as lists.
 
-rich is imported here: whoever prints a table has it.
+rich is imported here: callers that print tables need it anyway.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-FOLDABLE = 24  # as wide as columns stay whose words may be broken
-_PADDING = 3  # of a column, with its border
+FOLDABLE = 24  # minimal width of columns whose words may be broken
+_PADDING = 3  # of a column, including its border
 _INDENT = 2
 
 
 class FittingConsole(Console):
-    """As rich's, with tables that fit; and a reader that has seen enough (`| head`) ends nothing."""
+    """rich's Console with tables that fit. A closed pipe (`| head`) does not end the command."""
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """As Console.print."""
+        """Print like Console.print, with fitted tables."""
         super().print(*(self._fitting(one) for one in objects), **how)
 
     def on_broken_pipe(self) -> None:
-        """What is still to be printed goes nowhere; the command goes on to its own exit code."""
+        """Discard further output; the command continues to its own exit code."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
@@ -42,7 +42,7 @@ class FittingConsole(Console):
         return one
 
     def _widths(self, column: Column) -> tuple[int, int]:
-        """The width below which a column's words break, or its figures are cut off, and the one that it would like."""
+        """Minimal width, below which words break or figures are cut off, and preferred width of a column."""
         options = self.options.update(width=10_000)
         cells = [Measurement.get(self, options, cell) for cell in (column.header, *column.cells)]
         wanted = max(cell.maximum for cell in cells)
@@ -54,7 +54,7 @@ class FittingConsole(Console):
 
 
 def _fit(columns: Sequence[Column], widths: Sequence[tuple[int, int]], width: int) -> None:
-    """Take what is missing from the widest columns, as rich does, but from none more than its words can do without."""
+    """Shrink the widest columns, as rich does, but no column below its minimal width."""
 
     def limited(most: int) -> list[int]:
         return [max(least, min(wanted, most)) for least, wanted in widths]
@@ -69,7 +69,7 @@ def _fit(columns: Sequence[Column], widths: Sequence[tuple[int, int]], width: in
 
 
 def _listed(table: Table) -> RenderableType:
-    """Each row under its first cell, a line for each of the others."""
+    """Convert each row to a list: its first cell as heading, a line for each other cell."""
     parts: list[RenderableType] = [Text(str(table.title), style="italic")] if table.title else []
     first, *others = table.columns
     for row, heading in enumerate(first.cells):

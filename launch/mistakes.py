@@ -1,4 +1,4 @@
-"""What is wrong with a call of `paceline run` or `paceline record`, found before anything is started."""
+"""Mistakes in a call of `paceline run` or `paceline record`, found before anything is started."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from paceline.errors import UserError
 from paceline.horovod.shims import built_with
 
 _PYTHON = re.compile(r"python[\d.]*")
-_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})  # of Python's options
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})  # options of Python that take a value
 _NO_CACHE = "--disable-cache"
 _HERE = {"localhost", "127.0.0.1"}
 
 
 def check(asked: argparse.Namespace, hosts: Mapping[str, int], command: Sequence[str]) -> None:
-    """Raise UserError for what horovodrun, or the system on this host, would refuse with a traceback.
+    """Raise UserError for calls that horovodrun or this host would refuse with a traceback.
 
-    `hosts`: the slots of those that are asked for.
+    `hosts`: slots of the requested hosts.
     """
     if asked.num_proc is not None and asked.num_proc < 1:
         raise UserError(f"-np {asked.num_proc} starts no rank.", "Give the number of ranks: -np 2.")
@@ -63,7 +63,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def _script(command: Sequence[str]) -> str | None:
-    """The script that Python is to run; None where the command is another program, or code or a module."""
+    """Return the script that Python runs; None for another program, code (-c) or a module (-m)."""
     if not _PYTHON.fullmatch(Path(command[0]).name):
         return None
     words = iter(command[1:])
@@ -79,7 +79,7 @@ def _script(command: Sequence[str]) -> str | None:
 
 
 def cache_arguments(horovodrun_arguments: Sequence[str]) -> list[str]:
-    """What keeps horovodrun from its cache in the home folder where there can be none, as in many containers."""
+    """Return the flag that disables horovodrun's cache, if the home folder is not writable, as in many containers."""
     cache = Path("~").expanduser() / ".horovod"
     usable = os.access(cache if cache.exists() else cache.parent, os.W_OK)
     return [] if usable or _NO_CACHE in horovodrun_arguments else [_NO_CACHE]

@@ -1,4 +1,4 @@
-"""Files that a command will write at its end: what would be in the way is said at its beginning."""
+"""Checks of output files at the beginning of a command that writes them at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check(path: Path, what: str) -> None:
-    """Raise UserError if `path`, as which the user knows `what`, cannot be written."""
+    """Raise UserError if `path` cannot be written; `what`: its name for the user."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UserError(f"The folder {folder} of {what} {path.name} does not exist.", "Make it, or name another.")
@@ -25,7 +25,7 @@ def check(path: Path, what: str) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Raise UserError if there can be no picture `path`."""
+    """Raise UserError if no picture can be written to `path`."""
     check(path, "the picture")
     known = sorted(_matplotlib("backend_bases").FigureCanvasBase.get_supported_filetypes())
     if path.suffix[1:].lower() not in known:
@@ -36,13 +36,13 @@ def check_picture(path: Path) -> None:
 
 
 def figure(**arguments: Any) -> Figure:
-    """An empty figure; see matplotlib.figure.Figure."""
+    """Return an empty figure; arguments are those of matplotlib.figure.Figure."""
     made: Figure = _matplotlib("figure").Figure(**arguments)
     return made
 
 
 def _matplotlib(module: str) -> Any:
-    """That module of matplotlib, which looks at MPLBACKEND when it is loaded: files need no backend."""
+    """Import a module of matplotlib without MPLBACKEND, which it reads: files need no backend."""
     wanted = os.environ.pop("MPLBACKEND", None)
     try:
         return importlib.import_module(f"matplotlib.{module}")

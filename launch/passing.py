@@ -1,4 +1,4 @@
-"""A command whose output passes through while its last lines are kept, and whose signals and exit code pass on."""
+"""Run a command: pass its output through and keep its last lines, forward signals, and return its exit code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from paceline.launch import processes
 from paceline.launch.failures.tail import failure_in
 
 KEPT_LINES = 30
-LINE_LIMIT_S = 0.1  # for the end of a line that has begun, before it is shown without
-GRACE_S = 5.0  # for a command to end after another rank has failed, before it is made to
-# Schedulers announce the end of a job's time with these, and scripts write checkpoints then.
+LINE_LIMIT_S = 0.1  # longest wait for the rest of a line before it is shown incomplete
+GRACE_S = 5.0  # time for a command to end after another rank failed, before it is killed
+# Schedulers announce the end of a job's time with these signals; scripts write checkpoints then.
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 
 
 class Ended(msgspec.Struct, tag="ended"):
-    """How a command ended. `asked`: because it was asked to. `failed`: its report. `tail`: its last lines."""
+    """End of a command. `asked`: it ended on request. `failed`: its report. `tail`: its last lines."""
 
     code: int
     asked: bool
@@ -36,17 +36,17 @@ class Ended(msgspec.Struct, tag="ended"):
 
 
 class _Tail:
-    """The last lines of both streams, as they came, and the last report of a failure."""
+    """Last lines of both streams in order of arrival, and the last failure report."""
 
     def __init__(self) -> None:
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._failed: Failed | None = None
 
     def shown(self, piece: bytes) -> bytes:
-        """Take a piece of output; return what of it is to be shown."""
+        """Process a piece of output; return the part to show."""
         text, report = taken(piece.decode(errors="replace"))
         if report is None:
-            if not text.endswith("\r"):  # a progress bar writes over it
+            if not text.endswith("\r"):  # a progress bar overwrites it
                 self._lines.append(text.rstrip("\r\n")[:500])
             return piece
         if isinstance(report, Failed):
@@ -54,20 +54,20 @@ class _Tail:
         return text.encode()
 
     def ended(self, code: int, asked: bool) -> Ended:
-        """Return how the command ended, whose lines these are."""
+        """Return the end of the command with its last lines."""
         lines = list(self._lines.copy()) if code else []
         return Ended(code, asked, (self._failed or failure_in(lines)) if code else None, lines)
 
 
 class Command:
-    """A running command, in a session of its own: a signal to us reaches it once, and all of it can be ended."""
+    """A running command in its own session: each signal reaches it once, and all its processes can be ended."""
 
     def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start it. Raises UserError if it cannot be started."""
+        """Start the command. Raises UserError if that fails."""
         self._signals: collections.deque[int] = collections.deque()
         self._asked: int | None = None
         self._tail = _Tail()
-        # What our caller ignores, as nohup does, stays ignored.
+        # Signals that our caller ignores, as with nohup, stay ignored.
         heard = [number for number in PASSED_ON if signal.getsignal(number) not in (signal.SIG_IGN, None)]
         self._before: dict[signal.Signals, Any] = {number: signal.signal(number, self._note) for number in heard}
         try:
@@ -77,7 +77,7 @@ class Command:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=processes.dying_with_parent(signal.SIGKILL),  # no rank stays behind on its node
+                preexec_fn=processes.dying_with_parent(signal.SIGKILL),  # no rank outlives this process on its node
             )
         except OSError as error:
             self._restore()
@@ -103,14 +103,14 @@ class Command:
             target.flush()
 
         try:
-            # Python writes a line and its end apart, and launchers put what they get one behind the other: a line waits
-            # for its end, but not for long, because a progress bar has none.
+            # Python writes a line and its end separately, and launchers concatenate pieces. Incomplete lines wait for
+            # their end, but not for long: a progress bar has none.
             processes.read(source, show, LINE_LIMIT_S)
-        except (OSError, ValueError):  # nobody reads us any more: the command learns it from its next write
+        except (OSError, ValueError):  # our reader is gone: the command notices at its next write
             source.close()
 
     def wait(self, ending: Callable[[], bool]) -> Ended:
-        """How it ended. When `ending` turns true, it is asked to end, then made to."""
+        """Wait until the command ends. When `ending` returns True, ask it to end, then kill it."""
         ended_by_us = False
         try:
             while self.process.poll() is None:

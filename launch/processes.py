@@ -1,4 +1,4 @@
-"""Runs a command to its end, or ends it, and leaves nothing of it behind."""
+"""Run a command to its end, or end it, leaving no process behind."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from typing import IO
 from paceline.errors import UserError
 from paceline.launch import console, interrupts
 
-# How long a command that was asked to end may take before it is made to.
+# Time for a command to end on request before it is killed.
 GRACE_S = 10.0
-# How long a wait lasts before we look at what has happened in between.
+# Longest wait between two checks.
 SLICE_S = 0.2
 CHUNK_BYTES = 1 << 16
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-_ENDS = re.compile(rb"(\r\n|\n|\r(?=.))", re.DOTALL)  # a carriage return at the end may be half of a line's end
+_ENDS = re.compile(rb"(\r\n|\n|\r(?=.))", re.DOTALL)  # a carriage return at the end may be half of an end of line
 
 
 def dying_with_parent(number: int) -> Callable[[], None] | None:
-    """Return a preexec_fn for Popen: the process gets signal `number` when its parent dies, however that is.
+    """Return a preexec_fn for Popen that sends the process signal `number` when its parent dies for any reason.
 
-    None where the system has no such thing.
+    None if the system does not support it.
     """
     if sys.platform != "linux":
         return None
@@ -50,17 +50,17 @@ def call(
     limit_s: float | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Run a command to its end and return its exit code (128 + n where signal n ended it).
+    """Run a command to its end and return its exit code (128 + n if signal n ended it).
 
-    `enough` is called several times a second; when it returns true, the command is ended and 0 returned.
+    `enough` is called several times a second; when it returns True, the command is ended and 0 returned.
 
-    `on_pieces`: one gets standard output and standard error, two get one of these each; without, both go where ours go.
-    A piece goes up to the end of a line or a carriage return, with it. When we are asked to end (Ctrl-C, a termination
-    request, the end of the terminal) or `limit_s` seconds have passed, the command is asked to end, then after GRACE_S
-    made to. Raises KeyboardInterrupt for the one, UserError for the other.
+    `on_pieces`: one callback gets standard output and standard error, two get one of them each; without, both go to our
+    own streams. A piece ends with an end of line or a carriage return. On a request to end (Ctrl-C, a termination
+    request, a closed terminal) or after `limit_s` seconds, the command is asked to end, and killed after GRACE_S.
+    Raises KeyboardInterrupt for a request, UserError for the limit.
     """
     with interrupts.held():
-        # A session of its own: Ctrl-C reaches us alone, and everyone in it can be ended.
+        # An own session: Ctrl-C reaches only us, and all its processes can be ended.
         process = subprocess.Popen(
             words,
             env=dict(environ),
@@ -87,9 +87,9 @@ def call(
 
 
 def read(stream: IO[bytes], on_piece: Callable[[bytes], None], late_s: float | None = None) -> None:
-    """Call `on_piece` with what a stream brings: pieces up to the end of a line or a carriage return, with it.
+    """Call `on_piece` with pieces of a stream, up to and including an end of line or a carriage return.
 
-    What has no end comes `late_s` after its beginning, or at the end of the stream.
+    A piece without such an end comes `late_s` after its beginning, or at the end of the stream.
     """
     rest = b""
     chunk: bytes | None = None
@@ -106,10 +106,10 @@ def read(stream: IO[bytes], on_piece: Callable[[bytes], None], late_s: float | N
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float | None, enough: Callable[[], bool]) -> int:
-    """The exit code, 0 after `enough`. Raises KeyboardInterrupt if we are asked to end, UserError after `limit_s`."""
+    """Return the exit code, 0 after `enough`. Raises KeyboardInterrupt on a request to end, UserError at the limit."""
     end_s = None if limit_s is None else time.monotonic() + limit_s
     while True:
-        # In slices, because a signal between a look at what was noted and a blocking call would not end that call.
+        # In slices: a signal just before a blocking call would not end that call.
         left_s = SLICE_S if end_s is None else min(SLICE_S, end_s - time.monotonic())
         try:
             return process.wait(max(0.0, left_s))
@@ -125,9 +125,9 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None, enough: Calla
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
-    """Leave nothing of `process` behind, which leads a session: ask it to end, then end what is left of its session.
+    """End `process`, which leads a session: request its end, then kill the rest of its session.
 
-    A second Ctrl-C cuts the time short that it may take.
+    A second Ctrl-C shortens the time that it may take.
     """
     if process.poll() is None:
         process.terminate()
@@ -139,5 +139,5 @@ def end(process: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     try:
         process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:  # it hangs in the system, in a disk that does not answer for example
+    except subprocess.TimeoutExpired:  # it hangs in the system, for example in a disk that does not answer
         console.note(f"Process {process.pid} was killed and has not ended {GRACE_S:g} s later; it is left behind.")

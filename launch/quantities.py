@@ -1,4 +1,4 @@
-"""Quantities as users write them: sizes, times, and numbers with other units."""
+"""Quantities in user notation: sizes, times, and numbers with other units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS_MIB = {"M": 1, "G": 1024, "T": 1024 * 1024}
 
 
 def parse_quantity(what: str, text: str, units: Mapping[str, float], remedy: str) -> float:
-    """The number in `text` times its unit. Raises UserError that shows the text; `what` is the quantity's name."""
+    """Return the number in `text` times its unit. Raises UserError with the text; `what`: the quantity's name."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z/]*)\s*", text) if isinstance(text, str) else None
     if match is None:
         raise UserError(f"The {what} {text!r} cannot be used: it is not a number with a unit.", remedy)
@@ -29,7 +29,7 @@ def parse_quantity(what: str, text: str, units: Mapping[str, float], remedy: str
 
 
 def size_bytes(text: str) -> int:
-    """Bytes of a message, of a text like "64KiB": whole float32s. Raises UserError that shows the text."""
+    """Parse the bytes of a message, such as "64KiB": whole float32s. Raises UserError with the text."""
     size = parse_quantity("size", text, _UNITS, _REMEDY)
     if not 0 < size <= MOST_BYTES or size % ELEMENT_BYTES:
         raise UserError(f"The size {text!r} cannot be used.", _REMEDY)
@@ -37,12 +37,12 @@ def size_bytes(text: str) -> int:
 
 
 def sizes_bytes(text: str) -> tuple[int, ...]:
-    """Several, without repetitions, with commas between them."""
+    """Parse several sizes separated by commas, without repetitions."""
     return tuple(dict.fromkeys(size_bytes(part) for part in text.split(",")))
 
 
 def size_name(size: int) -> str:
-    """A size as `size_bytes` reads it, in the largest unit that fits: 64KiB, 100."""
+    """Format a size as `size_bytes` reads it, in the largest unit that fits: 64KiB, 100."""
     for unit, power in (("MiB", 20), ("KiB", 10)):
         if size >= 1 << power and size % (1 << power) == 0:
             return f"{size >> power}{unit}"
@@ -50,7 +50,7 @@ def size_name(size: int) -> str:
 
 
 def seconds(text: str) -> int:
-    """`90m`, `1h30m`, `2d`, `HH:MM:SS` or `D-HH:MM:SS` in seconds; raises ValueError with the rule that it breaks."""
+    """Parse `90m`, `1h30m`, `2d`, `HH:MM:SS` or `D-HH:MM:SS` to seconds; raises ValueError with the violated rule."""
     parts = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text)
     if parts:
         days, hours, minutes, rest = (int(part or 0) for part in parts.groups())
@@ -65,7 +65,7 @@ def seconds(text: str) -> int:
 
 
 def clock(total_s: int, days: bool = False) -> str:
-    """Seconds as HH:MM:SS, or as D-HH:MM:SS if `days` are told apart and there are any."""
+    """Format seconds as HH:MM:SS, or, with `days`, as D-HH:MM:SS from one day on."""
     minutes, rest = divmod(total_s, 60)
     hours, minutes = divmod(minutes, 60)
     if days and hours >= 24:
@@ -74,7 +74,7 @@ def clock(total_s: int, days: bool = False) -> str:
 
 
 def mebibytes(text: str) -> int:
-    """`64G`, `512M` or `1T` in MiB; raises ValueError with the rule that it breaks."""
+    """Parse `64G`, `512M` or `1T` to MiB; raises ValueError with the violated rule."""
     parts = re.fullmatch(r"([1-9]\d*)([MGT])(?:i?B)?", text)
     if not parts:
         raise ValueError("must be a whole number with a unit, such as 64G or 512M")

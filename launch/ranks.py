@@ -1,4 +1,4 @@
-"""Programs of our own on several ranks under horovodrun, and what they say."""
+"""Programs of our own on several ranks under horovodrun, and their output."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def run_python_on(
     limit_s: float | None,
     on_line: Callable[[str], None],
 ) -> None:
-    """Run Python with the arguments `words` where `horovodrun_arguments` say, as a user would, to its end.
+    """Run Python with the arguments `words` on the ranks of `horovodrun_arguments`, as a user would, to its end.
 
-    `on_line` gets every line as the rank wrote it. Raises UserError with the rank that failed first when the program
-    fails, and when it has not ended after `limit_s` seconds.
+    `on_line` gets every line as the rank wrote it. Raises UserError, with the rank that failed first, if the program
+    fails, and if it has not ended after `limit_s` seconds.
     """
     command = [*horovodrun.words(), *horovodrun_arguments, sys.executable, *words]
     code, verdict = run(command, environ, limit_s, on_line)
@@ -49,7 +49,7 @@ def run_python_on(
 def run(
     command: Sequence[str], environ: Mapping[str, str], limit_s: float | None, on_line: Callable[[str], None]
 ) -> tuple[int, Verdict]:
-    """Run a command of horovodrun to its end; its exit code and the verdict. Raises UserError after `limit_s`."""
+    """Run a command of horovodrun to its end; return exit code and verdict. Raises UserError after `limit_s`."""
     last: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
 
     def said(piece: str) -> None:

@@ -1,4 +1,4 @@
-"""How a command ends: its own exit code, or one form for all that a user can put right."""
+"""Exit of a command: its own exit code, or one form for all errors that a user can correct."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from paceline.launch import console, interrupts
 
 
 class Reports(click.Command):
-    """A click command, or with click.Group a group, that reports errors of the user in two lines."""
+    """A click command, or with click.Group a group, that reports user errors in two lines."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
+        """Run and exit with the command's own code, 0 by default, 2 for a user error, 130 after an interrupt."""
         extra.pop("standalone_mode", None)
         stdout = sys.stdout
         try:
             with interrupts.remembered():
                 code = super().main(args, prog_name or self.name, standalone_mode=False, **extra)
         except SystemExit:
-            # click puts another stream there for a reader that has seen enough of a help text, as in `| head`.
+            # click replaces the stream if the reader of a help text closed the pipe, as in `| head`.
             if sys.stdout is stdout:
                 raise
             code = 0

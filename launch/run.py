@@ -1,4 +1,4 @@
-"""`paceline run`: horovodrun with Paceline's options as flags, an account of the start, and of what failed first."""
+"""`paceline run`: horovodrun with Paceline's options as flags, start-up progress, and the first failure."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from paceline.launch.failures.verdict import Verdict
 
 
 class HorovodrunCommand(click.Command):
-    """A click command whose own flags may stand anywhere among horovodrun's, up to the command that the ranks run.
+    """A click command whose own flags may be mixed with horovodrun's, up to the command of the ranks.
 
-    The callback gets `horovodrun_arguments` and `command`, both tuples of words, beside its own parameters.
+    The callback gets `horovodrun_arguments` and `command`, both tuples of words, in addition to its own parameters.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give our flags to click and keep the rest. Raises UserError for a flag that nobody knows."""
+        """Give our flags to click and keep the rest. Raises UserError for an unknown flag."""
         ours = {
             name: 0 if isinstance(parameter, click.Option) and parameter.is_flag else 1
             for parameter in self.get_params(ctx)
             for name in (*parameter.opts, *parameter.secondary_opts)
         }
-        if args and args[0] in ("-h", "--help"):  # also where Horovod is missing
+        if args and args[0] in ("-h", "--help"):  # also works without Horovod
             return super().parse_args(ctx, args)
         parts = flags.split(args, ours, horovodrun.FLAGS, ctx.command_path)
         rest = super().parse_args(ctx, parts.ours)
@@ -44,15 +44,15 @@ class HorovodrunCommand(click.Command):
         return rest
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The usage line with horovodrun's part in it."""
+        """Write the usage line, including horovodrun's part."""
         formatter.write_usage(ctx.command_path, "[OPTIONS] [HOROVODRUN OPTIONS] COMMAND...")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What `paceline run` starts: horovodrun's whole command and its environment.
+    """Job of `paceline run`: horovodrun's full command and its environment.
 
-    `ranks`: the host of each; {} where `hosts` tell only horovodrun. `progress`: ranks say how far the start has come.
+    `ranks`: host of each rank; {} if only horovodrun can find `hosts`. `progress`: ranks report start-up progress.
     """
 
     words: list[str]
@@ -65,8 +65,9 @@ class Job:
 def job(
     horovodrun_arguments: Sequence[str], command: Sequence[str], environ: Mapping[str, str], settings: config.Settings
 ) -> Job:
-    """Raises UserError if there is nothing to run, horovodrun would print its whole environment instead; and for what
-    would end in a traceback.
+    """Return the job. Raises UserError without a command, for which horovodrun would print its whole environment.
+
+    Also raises UserError for calls that would end in a traceback.
     """
     begin = [*horovodrun.words(), *mistakes.cache_arguments(horovodrun_arguments)]
     if horovodrun.ANSWERS.intersection(horovodrun_arguments):
@@ -78,7 +79,7 @@ def job(
     asked = horovodrun.parsed(horovodrun_arguments, command)
     named = hosts.asked_for(asked)
     mistakes.check(asked, named, command)
-    # With --output-filename horovodrun writes files of what ranks say, and those are the user's.
+    # With --output-filename horovodrun writes the output of ranks to the user's files: no progress lines there.
     progress = settings.progress and not asked.output_filename
     told = flags.environment({"progress": config.as_text(progress)})
     told[reports.VARIABLE] = reports.FAILURES if asked.output_filename else reports.ALL
@@ -88,10 +89,10 @@ def job(
 
 
 def call(job: Job) -> int:
-    """Run horovodrun to its end; its exit code. What ranks say is passed on, who failed first is said at the end.
+    """Run horovodrun to its end; return its exit code. Output of ranks is passed on, the first failure is printed last.
 
-    A run whose ranks stop recording (`record_stop`) is ended when all have written their traces, with exit code 0.
-    Raises KeyboardInterrupt.
+    If ranks stop recording (`record_stop`), the run is ended when all traces are written, with exit code 0. Raises
+    KeyboardInterrupt.
     """
     code, verdict = finished(job, Enough())
     console.show_verdict(verdict)
@@ -99,9 +100,9 @@ def call(job: Job) -> int:
 
 
 def finished(job: Job, enough: Enough, show: tuple[str, str] = ("stdout", "stderr")) -> tuple[int, Verdict]:
-    """Run horovodrun to its end, or until there is enough; return its exit code, and who failed first.
+    """Run horovodrun to its end, or until `enough`; return its exit code and the verdict.
 
-    `show`: the streams, by name, to which the ranks' standard output and standard error go; "" for nowhere. Raises
+    `show`: names of the streams for the ranks' standard output and standard error; "" discards one. Raises
     KeyboardInterrupt.
     """
     line = status.StatusLine(sys.stderr)
@@ -134,7 +135,7 @@ def finished(job: Job, enough: Enough, show: tuple[str, str] = ("stdout", "stder
 
 
 def shown(job: Job) -> list[str]:
-    """What would be started, as a shell would take it; comments say where."""
+    """Return hosts (as comments), variables and command that would be used, in shell syntax."""
     told = sorted(name for name in job.environ if name.startswith((config.PREFIX, "HOROVOD_", variables.PLANS)))
     by_host = start.by_host(job.ranks)
     return [

@@ -1,4 +1,4 @@
-"""Runs of the examples under horovodrun: what they are started with, and what came out."""
+"""Runs of the examples under horovodrun: their environment and results."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from paceline.errors import UserError
 from paceline.launch import flags
 from paceline.launch.ranks import run_python
 
-# What rank 0 of every example prints at the end; horovodrun puts a mark in front of it.
+# Rank 0 of every example prints this at the end; horovodrun adds a prefix.
 _RESULT = re.compile(r"RESULT (\{.*\})$")
 
 
 def environment(**options: Any) -> dict[str, str]:
-    """Variables for the ranks: Paceline's `options` by name, so that it can be any script, and one thread each."""
+    """Return variables for the ranks: Paceline's `options` by name, and one thread per rank. Works for any script."""
     ours = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     return {**ours, **os.environ, **flags.environment({name: as_text(value) for name, value in options.items()})}
 
 
 def result_in(line: str) -> dict[str, Any] | None:
-    """The result that a line of an example's output tells, if it does."""
+    """Return the result in a line of an example's output; None if there is none."""
     found = _RESULT.search(line)
     return json.loads(found[1]) if found else None
 
@@ -34,10 +34,10 @@ def result_in(line: str) -> dict[str, Any] | None:
 def train(
     script: Path, ranks: int, arguments: Sequence[str], environ: dict[str, str], limit_s: float
 ) -> dict[str, Any]:
-    """Run `script` on `ranks` ranks; its result.
+    """Run `script` on `ranks` ranks; return its result.
 
-    Raises UserError with its last words if it ends without one or takes longer than `limit_s`, and if the ranks' models
-    are not equal at the end.
+    Raises UserError with its last output if it ends without a result or exceeds `limit_s`, and if the ranks' models
+    differ at the end.
     """
     found: list[dict[str, Any]] = []
 
@@ -61,8 +61,6 @@ def spread(values: Sequence[float]) -> float:
 
 
 def apart(values: Sequence[float], base: Sequence[float]) -> float | None:
-    """How far the mean of `values` is from that of `base`, in standard deviations: the root of the mean of both
-    variances. None where neither varies.
-    """
+    """Distance of the means of `values` and `base` in pooled standard deviations; None if neither varies."""
     common = statistics.mean(spread(one) ** 2 for one in (values, base)) ** 0.5
     return (statistics.mean(values) - statistics.mean(base)) / common if common > 0 else None

@@ -1,6 +1,6 @@
-"""How far the start of a job has come: which hosts are up, when all were, when the first step was done.
+"""Start-up progress of a job: hosts that are up, time until all are up, time of the first step.
 
-A host is up when all of its ranks have come to hvd.init(), which they report (paceline.progress).
+A host is up when all of its ranks have called hvd.init(), which they report (paceline.progress).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from paceline.failure.reports import Came, Reduced, Report
 from paceline.launch.status import StatusLine
 
-# When a start that takes long is told of where there is no terminal.
+# Times at which a slow start is reported without a terminal.
 TELL_AFTER_S = (15.0, 60.0, 300.0, 900.0)
 _TICK_S = 0.5
 _MOST_NAMED = 4
 
 
 def ranks_of_hosts(asked: argparse.Namespace, named: Mapping[str, int]) -> dict[int, str]:
-    """The host of each rank as horovodrun deals them out; {} where only it will know, or cannot.
+    """Return the host of each rank as horovodrun assigns them; {} if only horovodrun knows, or the assignment fails.
 
-    `asked`: its arguments; `named`: the slots of the hosts in them.
+    `asked`: its arguments; `named`: slots of the hosts in them.
     """
     from horovod.runner.common.util import hosts
     from horovod.runner.launch import _is_elastic, lsf
@@ -35,13 +35,13 @@ def ranks_of_hosts(asked: argparse.Namespace, named: Mapping[str, int]) -> dict[
     try:
         those = [hosts.HostInfo(*one) for one in (named or {"localhost": asked.num_proc}).items()]
         slots = hosts.get_host_assignments(those, asked.num_proc, asked.num_proc)
-    except ValueError:  # which horovodrun will say
+    except ValueError:  # horovodrun will report it
         return {}
     return {slot.rank: slot.hostname for slot in slots}
 
 
 def by_host(ranks: Mapping[int, str]) -> dict[str, list[int]]:
-    """Hosts and their ranks, in the order of ranks."""
+    """Return hosts and their ranks, in the order of ranks."""
     found: dict[str, list[int]] = {}
     for rank, host in sorted(ranks.items()):
         found.setdefault(host, []).append(rank)
@@ -49,9 +49,9 @@ def by_host(ranks: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 class Start:
-    """What ranks said of the start of the job, from its making on.
+    """Progress of a job's start from the reports of its ranks; time counts from construction.
 
-    `hosts` by rank; {}: unknown, ranks say where they are. `note` is called with what stays, `line` has what passes.
+    `hosts`: host of each rank; {}: unknown until ranks report it. `note` prints permanent lines, `line` is overwritten.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Start:
         self._came: set[int] = set()
         self._begin_s = clock()
         self._all_up = self._stepped = False
-        self._told = 0  # of TELL_AFTER_S
+        self._told = 0  # number of TELL_AFTER_S reported
         self._lock = threading.RLock()
         self._over = threading.Event()
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Within, a start that takes long is told of as it goes."""
+        """Context in which a slow start is reported as it proceeds."""
 
         def run() -> None:
             while not self._over.wait(_TICK_S):
@@ -88,7 +88,7 @@ class Start:
             self._line.show("")
 
     def heard(self, rank: int, report: Report) -> None:
-        """Take what a rank reports."""
+        """Process the report of a rank."""
         with self._lock:
             if isinstance(report, Came):
                 self._came_to_init(rank, report.host)
@@ -110,12 +110,12 @@ class Start:
             self.tick()
 
     def tick(self) -> None:
-        """Time has passed: say how far the start is, where that is due."""
+        """Update the progress display, and print a note when one is due."""
         with self._lock:
             if self._stepped:
                 return
             passed_s = self._passed_s()
-            # A script that never reduces need not be told so for ever.
+            # Stop after a while: the script may never reduce.
             self._line.show(f"{self._state()} {passed_s:.0f} s" if passed_s < TELL_AFTER_S[-1] else "")
             due = self._told < len(TELL_AFTER_S) and passed_s >= TELL_AFTER_S[self._told]
             if due:
@@ -124,7 +124,7 @@ class Start:
                     self._note(f"{self._state()} {passed_s:.0f} s")
 
     def ended(self, code: int) -> None:
-        """The job is over; where it failed with some hosts up and others not, say which."""
+        """Process the end of the job; if it failed with some hosts up and others not, name the missing ones."""
         waited_for = self._waited_for()
         if code and self._came and waited_for and not self._stepped:
             self._note(f"Never came to hvd.init(): {waited_for}.")

@@ -1,4 +1,4 @@
-"""The last line of a terminal, rewritten in place while other output goes past above it."""
+"""Last line of a terminal, rewritten in place while other output scrolls past above it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _ERASE = "\r\x1b[K"
 
 
 class StatusLine:
-    """On `stream`; nothing at all where that is no terminal."""
+    """Status line on `stream`; without effect if that is not a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.shown = stream.isatty() and os.environ.get("TERM") != "dumb"
         self._text = ""
         self._lock = threading.RLock()
-        self._at_start = True  # of a line: a status behind what has no end yet could not be told from it
+        self._at_start = True  # of a line: a status after an incomplete line would look like its rest
 
     def show(self, text: str) -> None:
-        """In place of what it says; "" takes it away."""
+        """Replace the status; "" removes it."""
         with self._lock:
             if self.shown and text != self._text:
                 with self.away():
@@ -30,7 +30,7 @@ class StatusLine:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """While something else that ends its lines is written."""
+        """Context that hides the status while other complete lines are written."""
         with self._lock:
             if self._text and self._at_start:
                 self._put(_ERASE)
@@ -39,7 +39,7 @@ class StatusLine:
                 self._put(self._text[: self._columns() - 1])
 
     def around(self, write: Callable[[str], None]) -> Callable[[str], None]:
-        """`write`, with the status out of its way."""
+        """Return `write`, which hides the status meanwhile."""
 
         def written(text: str) -> None:
             with self.away():

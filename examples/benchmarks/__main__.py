@@ -1,4 +1,4 @@
-"""`python -m examples.benchmarks`, in the folder of a clone whose Paceline is installed by `make`."""
+"""`python -m examples.benchmarks`, run in the folder of a clone whose Paceline is installed by `make`."""
 
 from __future__ import annotations
 

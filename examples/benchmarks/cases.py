@@ -1,6 +1,6 @@
 """The cases of docs/measurements/benchmarks.md as data: name, kind, title, limit and settings.
 
-At most four systems take turns: more crowd each other out of a small machine's processor.
+At most four systems take turns: with more, they would compete for the processor of a small machine.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def benchmark(kind: str) -> Benchmark:
 
 @dataclass(frozen=True)
 class Case:
-    """Settings of a benchmark, which give `results` tables and measure at most `limit_s` seconds for each.
+    """Settings of a benchmark that gives `results` tables and measures at most `limit_s` seconds for each.
 
-    `changed` are settings of the command line, as it has them.
+    `changed` holds settings in the form of the command line.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def needs_root(self) -> bool:
-        """True if it emulates hosts."""
+        """True if the case emulates hosts."""
         settings = self.parsed()
         hosts = getattr(settings, "hosts", 1)
         if isinstance(hosts, int):
@@ -68,7 +68,7 @@ class Case:
         return " ".join(self.changed) or self.title
 
     def with_settings(self, words: Sequence[str]) -> Case:
-        """Return the case with settings replaced, of words such as "hosts=2". Raises UserError for a wrong one."""
+        """Return the case with settings replaced by `words`, such as "hosts=2". Raises UserError for a wrong one."""
         values = dict(self.settings)
         fields = {field.name: field for field in msgspec.structs.fields(benchmark(self.kind).settings)}
         for word in words:
@@ -82,7 +82,7 @@ class Case:
         return found
 
     def parsed(self, quick: bool = False) -> Any:
-        """Return the settings. Raises UserError for a value that cannot be used."""
+        """Return the settings. Raises UserError for an invalid value."""
         kind = benchmark(self.kind)
         values = {**self.settings, **(kind.quick if quick else {})}
         try:
@@ -91,12 +91,12 @@ class Case:
             raise UserError(f"Settings of {self.name} cannot be used: {error}.", "Correct it.") from None
 
     def limits(self, quick: bool, limit_s: float | None, turns: int | None) -> Limits:
-        """Return the limits; those of the command line come first."""
+        """Return the limits; those of the command line override the case's."""
         usual = Limits(min(self.limit_s, QUICK_S), QUICK_TURNS) if quick else Limits(self.limit_s)
         return Limits(usual.time_s if limit_s is None else limit_s, usual.turns if turns is None else turns)
 
     def expected_s(self, quick: bool, limit_s: float | None) -> float:
-        """Return about how long it takes at most."""
+        """Return the approximate maximum duration in seconds."""
         return self.results * (benchmark(self.kind).start_s + self.limits(quick, limit_s, None).time_s)
 
 
@@ -177,7 +177,7 @@ CASES: tuple[Case, ...] = (
 
 
 def chosen(names: Sequence[str]) -> list[Case]:
-    """Return the cases with these names, or of these kinds, in their order; all of them without names.
+    """Return the cases with these names, or of these kinds, in their order; without names, all cases.
 
     Raises UserError for an unknown name.
     """

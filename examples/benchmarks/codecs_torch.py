@@ -2,12 +2,12 @@
 
     horovodrun -np 2 python examples/benchmarks/codecs_torch.py --model digits --seeds 5
 
-Trains one model once for each coding and seed, all else being the same: first weights, batches, steps. A coding is a
-codec (docs/methods/codecs.md), with `_plain` behind it where error feedback is left out. All runs are made by the same
-ranks, one after another; (*) marks what chooses a coding, and what keeps the runs of one process apart.
+Trains one model once for each coding and seed, with equal first weights, batches and steps. A coding is a codec
+(docs/methods/codecs.md), with the suffix `_plain` if error feedback is off. The same ranks make all runs, one after
+another. (*) marks the lines that choose a coding and that separate the runs of one process.
 
 `digits` is the net of digits_torch.py, `characters` that of characters_torch.py. `uneven` is hard for codecs: a linear
-classifier, each rank has other digits, and training ends at the same weights wherever it began.
+classifier, each rank has different digits, and training ends at the same weights for any first weights.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from paceline.examples import characters, characters_torch, digits, digits_torch
 CODINGS = ("none", "bf16", "q8", "q8_plain")
 PLAIN = "_plain"
 CHARACTERS_BATCH = 16
-LAST = 0.1  # the part of the steps whose mean loss is the training loss
+LAST = 0.1  # share of the last steps, whose mean loss is the training loss
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model and how it is trained.
+    """A model and its training.
 
-    `batches(seed, steps)` are this rank's, `held_out()` is what no rank trains on; both are inputs and targets.
+    `batches(seed, steps)` are this rank's, `held_out()` is data that no rank trains on; both are inputs and targets.
     `optimizer` gets the parameters. `rate_factor(step, steps)` multiplies the learning rate.
     """
 
@@ -49,7 +49,7 @@ class Case:
 
 
 def _digits_batches(seed: int, steps: int) -> Iterator[Batch]:
-    """Batches of one epoch after another, each in an order of its own."""
+    """Yield the batches of one epoch after another, each epoch in a different order."""
     images, labels, _, _ = digits_torch.data(hvd.rank(), hvd.size())
     orders = torch.Generator().manual_seed(1000 * seed + hvd.rank())
     while steps > 0:
@@ -63,10 +63,10 @@ def _digits_held_out() -> Batch:
 
 
 def _uneven_batches(seed: int, steps: int) -> Iterator[Batch]:
-    """In every step all images of the digits that belong to this rank; only first weights are random.
+    """Yield all images of the digits that belong to this rank in every step; only first weights are random.
 
-    What encoding loses is then the same in step after step, and so are gradients: each rank pulls toward its digits
-    for ever, and what remains of their sum is small beside them.
+    The encoding error is then the same in every step, and so are gradients: each rank pulls toward its digits in every
+    step, and the sum of the gradients is small compared with them.
     """
     parts = [digits_torch.data(rank, hvd.size()) for rank in range(hvd.size())]
     images, labels = (torch.cat([part[one] for part in parts]) for one in (0, 1))
@@ -114,16 +114,16 @@ CASES = {
 
 
 def train(case: Case, coding: str, seed: int, steps: int) -> dict[str, Any]:
-    """One run; {"loss", "training_loss", "accuracy", "equal": whether all ranks hold the same weights}."""
+    """Make one run. Return {"loss", "training_loss", "accuracy", "equal": True if all ranks hold the same weights}."""
     torch.manual_seed(seed)
     model = case.net()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(
         case.optimizer(model.parameters()),
-        # (*) What error feedback keeps belongs to a name: no run goes on with what another has left.
+        # (*) Residuals of error feedback are stored by name: no run continues with the residuals of another.
         named_parameters=[(f"{coding}.{seed}.{name}", one) for name, one in model.named_parameters()],
         codec=coding.removesuffix(PLAIN),
-        error_feedback=False if coding.endswith(PLAIN) else None,  # None: where there is something to feed back
+        error_feedback=False if coding.endswith(PLAIN) else None,  # None: where error feedback applies
     )  # (*)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: case.rate_factor(step, steps))
     loss_of = nn.CrossEntropyLoss()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROGRAM = ("python", "-m", "examples.benchmarks")
 FOLDER = "bench-results"
-QUICK = "quick"  # the folder in it of results that nobody should rely on
+QUICK = "quick"  # its subfolder for results not to rely on
 LONGEST_S = 86400.0
 
 
@@ -79,7 +79,7 @@ def main(
     root, and are left out without. A case that fails is named, and the others go on; the exit code is 1 then. The
     machine should have nothing else to do.
     """
-    config.read()  # a PACELINE_* variable that is unknown or wrong is refused before anything is measured
+    config.read()  # an unknown or invalid PACELINE_* variable is refused before anything is measured
     settings = [word for word in words if "=" in word]
     cases = [case.with_settings(settings) for case in chosen([word for word in words if "=" not in word])]
     if output is not None:
@@ -121,7 +121,7 @@ class _Run:
     failed: list[str] = field(default_factory=list)
 
     def table(self, cases: Sequence[Case]) -> Table:
-        """Return the cases, how long each takes, and when it was measured last."""
+        """Return a table of the cases: expected duration, and time of the last measurement."""
         from rich.table import Table
 
         total = sum(case.expected_s(self.quick, self.limit_s) for case in cases)
@@ -152,7 +152,7 @@ class _Run:
         return list(cases)
 
     def measure(self, cases: Sequence[Case], begun: str | None) -> int:
-        """Measure the cases that were not measured since `begun`, and keep them; without it, all, and keep none."""
+        """Measure and keep the cases not measured since `begun`; without it, measure all and keep none."""
         start_s = time.monotonic()
         waiting = [case for case in cases if begun is None or not self._since(case, begun)]
         for number, case in enumerate(waiting, 1):
@@ -198,7 +198,7 @@ class _Run:
         return shlex.join(words)
 
     def show_kept(self, cases: Sequence[Case]) -> int:
-        """Show what is kept of `cases`. Raises UserError if nothing is."""
+        """Show the kept results of `cases`. Raises UserError if there are none."""
         found = [(case, kept) for case in cases if (kept := self.kept.find(case.name)) is not None]
         if not found:
             raise UserError(f"Nothing is kept of these cases in {self.kept.folder}.", "Leave out --no-measure.")
@@ -229,7 +229,7 @@ class _Run:
 
 
 def span(seconds: float) -> str:
-    """Return a time for the eye: "40 s", "3 min", "1 h 20 min"."""
+    """Return a time in readable form: "40 s", "3 min", "1 h 20 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)

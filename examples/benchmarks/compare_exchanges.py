@@ -25,7 +25,7 @@ from paceline.errors import UserError
 from paceline.launch import runs
 
 SYNC, CORRECTED, OWN = "sync", "corrected", "own"
-# How --exchanges calls them -> how the table does.
+# Name for --exchanges -> name in the table.
 EXCHANGES = {
     SYNC: SYNC,
     "pipelined": "pipelined",
@@ -54,14 +54,14 @@ def environment(exchange: str, k: int, warmup_steps: int, correction: float) -> 
 
 
 def _cells(values: Sequence[float], sync: Sequence[float], form: str) -> tuple[str, str]:
-    """Mean and standard deviation of `values`, and how far from `sync` they are."""
+    """Mean and standard deviation of `values`, and their distance from `sync`."""
     apart = runs.apart(values, sync)
     found = f"{statistics.mean(values):{form}} ± {runs.spread(values):{form}}"
     return found, "-" if apart is None else f"{apart:+.1f}"
 
 
 def table(results: Results) -> str:
-    """The results as a markdown table, a row for each example, number of ranks and exchange."""
+    """Return the results as a markdown table, a row for each example, number of ranks and exchange."""
     columns = ["example", "ranks", "exchange", "loss", "from sync (sd)", "accuracy", "from sync (sd)"]
     rows = [columns, ["---"] * 3 + ["---:"] * (len(columns) - 3)]
     for (example, ranks, exchange), found in sorted(results.items(), key=lambda one: one[0][:2]):
@@ -75,7 +75,7 @@ def table(results: Results) -> str:
 
 
 def main() -> int:
-    """Run all, print the table; 1 if a run failed."""
+    """Run all examples and print the table. Return 1 if a run failed."""
     parser = argparse.ArgumentParser(description="Compare exchanges on the examples.")
     parser.add_argument("--examples", default=",".join(EXAMPLES), help="names in examples/ or paths (default: all)")
     parser.add_argument("--ranks", default="2", help="numbers of ranks (default: 2)")
@@ -115,7 +115,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     finally:
-        # Also when a later run fails: what has ended took long.
+        # Also when a later run fails: the finished runs took long.
         if results:
             print(table(results))
     return 0

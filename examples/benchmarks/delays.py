@@ -1,8 +1,8 @@
-"""Delays that make ranks uneven on purpose, as in the experiments of the paper on partial collectives.
+"""Artificial delays that make ranks uneven, as in the experiments of the paper on partial collectives.
 
 Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020,
-section 7: one random rank of the hyperplane regression is late in every step ("random"), all ranks of CIFAR-10 are, by
-amounts that change places ("rotating").
+section 7. In the hyperplane regression one random rank is late in every step ("random"). With CIFAR-10 all ranks are
+late, by amounts that rotate between them ("rotating").
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ KINDS = (NONE, RANDOM, ROTATING)
 
 
 def delay_ms(kind: str, longest_ms: float, step: int, rank: int, ranks: int, seed: int) -> float:
-    """How long `rank` of `ranks` is held up in `step`, in milliseconds.
+    """Delay of `rank` of `ranks` in `step`, in milliseconds.
 
-    "random": one rank, drawn from `seed` and the step, the same on all ranks, by `longest_ms`; the others not at all.
-    "rotating": every rank, by 1 / ranks to all of `longest_ms`; in the next step each has the next longer delay, and
-    the longest is followed by the shortest. "none": nobody. Raises ValueError for another kind.
+    "random": `longest_ms` for one rank, drawn from `seed` and the step, the same on all ranks; 0 for the others.
+    "rotating": 1 / ranks to all of `longest_ms`, a different part for each rank. In the next step each rank has the
+    next longer delay; the shortest follows the longest. "none": 0. Raises ValueError for another kind.
     """
     if kind == RANDOM:
         return longest_ms if random.Random(f"{seed} {step}").randrange(ranks) == rank else 0.0

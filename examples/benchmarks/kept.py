@@ -1,4 +1,4 @@
-"""Results in a file for each case, and how far a run came: so that an interrupted one can go on."""
+"""Results in a file for each case, and the progress of a run, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import Any
 
 from paceline.errors import UserError
 
-RUN = "run"  # no case is called that
+RUN = "run"  # no case has this name
 
 
 def now() -> str:
-    """The time, UTC, as it is kept and compared: "2026-11-23T22:47:03Z"."""
+    """Return the time, UTC, as it is stored and compared: "2026-11-23T22:47:03Z"."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
 class KeptCase:
-    """Results of a case, and the command that measured them. `begun` is the time, UTC, at which it began, `machine` its
-    state then (`report.machine`); `took_s` how long it took in all.
+    """Results of a case, and the command that measured them.
+
+    `begun`: start time, UTC. `machine`: state of the machine at that time (`report.machine`). `took_s`: total duration.
     """
 
     case: str
@@ -42,7 +43,7 @@ class Kept:
         self.folder = folder
 
     def open(self) -> None:
-        """Make the folder, before anything is measured."""
+        """Create the folder, before anything is measured."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -51,11 +52,11 @@ class Kept:
             raise _unusable(self.folder, "nothing may be written there")
 
     def save(self, measured: KeptCase) -> None:
-        """Keep a case in place of its earlier results."""
+        """Store a case in place of its earlier results."""
         self._write(measured.case, asdict(measured))
 
     def find(self, case: str) -> KeptCase | None:
-        """Return what is kept of a case."""
+        """Return the stored results of a case."""
         found = self._read(case)
         if found is None:
             return None
@@ -65,17 +66,17 @@ class Kept:
             raise _unreadable(self._path(case)) from None
 
     def begin(self) -> str:
-        """Note that a run begins; the time."""
+        """Record that a run begins. Return the time."""
         begun = now()
         self._write(RUN, {"begun": begun})
         return begun
 
     def end(self) -> None:
-        """Note that the run has measured all of its cases."""
+        """Record that the run has measured all of its cases."""
         self._path(RUN).unlink(missing_ok=True)
 
     def unfinished(self) -> str | None:
-        """Return when the run began that did not end, if there is one."""
+        """Return the begin of the unfinished run, if there is one."""
         found = self._read(RUN)
         return None if found is None else str(found.get("begun"))
 
@@ -95,7 +96,7 @@ class Kept:
         return found
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
-        # In one step: whoever interrupts us finds the file as it was or as it is to be.
+        # Atomic: an interruption leaves the old file or the new one.
         path = self._path(name)
         part = path.with_name(path.name + ".part")
         try:

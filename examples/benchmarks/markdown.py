@@ -1,4 +1,4 @@
-"""What is printed on a terminal, as lines of Markdown."""
+"""Convert terminal output to lines of Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 
 def lines(shown: RenderableType) -> Iterator[str]:
-    """A table with its title above and its caption below, a list of the lines of text beside it."""
+    """Yield a table with its title above and its caption below; texts outside tables become a list."""
     if isinstance(shown, Group):
         before: RenderableType | None = None
         for part in shown.renderables:
@@ -42,5 +42,5 @@ def _row(cells: list[str]) -> str:
 
 
 def _cell(shown: object) -> str:
-    # Single spaces, and no bar that would end a cell.
+    # Single spaces, and no bar, which would end a cell.
     return " ".join(str(shown).split()).replace("|", "\\|")

@@ -1,7 +1,7 @@
-"""The pace of a training loop: sleeping in the place of a device's computing, and the speed that comes out.
+"""The pace of a training loop: sleep emulates a device's compute time, and the resulting speed is measured.
 
-Ranks that share a few processors slow each other down far more than ranks with a device each do. So a device is
-emulated: a step sleeps for the time it would compute, and its real computing is small beside it.
+Ranks that share a few processors slow each other down far more than ranks with one device each do. So a device is
+emulated: a step sleeps for its compute time, and its actual computation is short in comparison.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from paceline.examples.benchmarks import delays
 
-UNMEASURED = 5  # steps at the beginning, in which ranks meet for the first time and memory is got
+UNMEASURED = 5  # first steps, in which ranks connect and memory is allocated
 
 
 class Pace:
-    """`compute` at the beginning of each step, `steps_per_s` after the last.
+    """Speed of a loop: `compute` at the beginning of each step, `steps_per_s` after the last.
 
-    `delay_ms`: by how many milliseconds this rank is held up in a step, which is counted from 0.
+    `delay_ms`: delay of this rank in milliseconds by step, counted from 0.
     """
 
     def __init__(self, delay_ms: Callable[[int], float] = lambda step: 0.0) -> None:
@@ -41,7 +41,7 @@ class Pace:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that make a training loop slow and uneven."""
+    """Add the options that make a training loop slow and uneven."""
     parser.add_argument(
         "--compute-ms", type=float, default=0.0, help="a step sleeps so long, as a device of its own would compute"
     )
@@ -50,5 +50,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def of(chosen: argparse.Namespace, rank: int, ranks: int) -> Pace:
-    """The pace that the options, and --seed, ask for."""
+    """Return the pace that the options, and --seed, select."""
     return Pace(lambda step: delays.delay_ms(chosen.delays, chosen.delay_ms, step, rank, ranks, chosen.seed))

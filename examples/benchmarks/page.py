@@ -1,4 +1,4 @@
-"""A page with the tables of cases between two markers; all around them is left as it is."""
+"""A page with the tables of cases between two markers; the text around them stays unchanged."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _COLUMNS = 120  # of lines of text
 
 
 def check(path: Path) -> None:
-    """Raise UserError if `path` cannot take the tables, before anything is measured for it. A new page is made."""
+    """Raise UserError if `path` cannot take the tables, before anything is measured. A missing page is created."""
     outputs.check(path, "the page")
     if path.exists():
         _parts(path)
 
 
 def write(path: Path, case: Case, kept: KeptCase) -> None:
-    """Put a case between the markers. Others stay as they are there, but those that are no case any more go.
+    """Write a case between the markers. Other cases stay there unchanged; unknown cases are removed.
 
     Raises UserError as `check`.
     """
@@ -46,7 +46,7 @@ def write(path: Path, case: Case, kept: KeptCase) -> None:
 
 
 def as_markdown(case: Case, kept: KeptCase) -> Iterator[str]:
-    """Return a case's part of a page: title, command, when and where, a table for each result."""
+    """Return a case's part of a page: title, command, date and machine, and a table for each result."""
     yield f"#### {case.name}: {case.title}"
     yield from ("", f"    {_ROOT if case.needs_root else ''}{kept.command}", "")
     yield from textwrap.wrap(_when(kept), _COLUMNS, break_on_hyphens=False)
@@ -72,7 +72,7 @@ def _when(kept: KeptCase) -> str:
 
 
 def _parts(path: Path) -> tuple[str, str, str]:
-    """The page before the markers, between them and after."""
+    """Return the page before the markers, between them and after."""
     if not path.exists():
         return "# Benchmarks\n\n", "", "\n"
     text = path.read_text()

@@ -1,12 +1,12 @@
-"""What stages_torch.py has found, as a table and as loss curves over steps and over time.
+"""Report of stages_torch.py: a table, and loss curves over steps and over time.
 
     python -m examples.benchmarks stages systems=gpipe,1f1b,pipemare microbatches=1,4 --json > times.txt
     python examples/benchmarks/stages_report.py losses.txt --times times.txt --plot late_gradients.png
 
-Ranks that share a few processors say nothing about the time that stages take on devices of their own. So time is put
-together of two measurements: losses by step, and how much of the time sleeping stages of each schedule were at work.
-Its unit is what one stage takes for both passes of a mini-batch; a step of a schedule whose stages work half of the
-time takes two of them. Without --times it is what schedules promise where transfers take no time.
+Ranks that share a few processors do not show the time of stages on separate devices. The report therefore combines two
+measurements: losses by step, and the share of time in which sleeping stages of each schedule are busy. The unit of time
+is one stage's time for both passes of a mini-batch: a step of a schedule whose stages are busy half of the time takes
+two units. Without --times the shares are the schedules' with free transfers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GPIPE, WARM_UP = "gpipe", "1f1b"
-SMOOTHED = 20  # mini-batches in a point of a curve, to both sides
-# How settings of stages_torch.py are called, and drawn.
+SMOOTHED = 20  # mini-batches averaged into a point of a curve, on each side
+# Labels and colours of the settings of stages_torch.py.
 LABELS = {
     "gpipe": ("GPipe", "black"),
     "gpipe_short": ("GPipe, fewer steps", "#888888"),
@@ -43,7 +43,7 @@ LABELS = {
     "pipemare_cut": ("PipeMare, N=4, no correction", "#59a9d1"),
 }
 
-# The share of time in which stages are at work, by schedule and micro-batches.
+# Share of time in which stages work, by schedule and number of micro-batches.
 Work = dict[tuple[str, int], float]
 
 
@@ -56,16 +56,16 @@ class Found:
 
     @property
     def losses(self) -> list[float]:
-        """On text that nobody trained on, one for each seed."""
+        """Losses on held-out text, one for each seed."""
         return [one["loss"] for one in self.runs]
 
     def curve(self) -> list[float]:
-        """The training loss of each step, mean over seeds, and over neighbours."""
+        """Training loss of each step, averaged over seeds and neighbouring steps."""
         means = [statistics.mean(values) for values in zip(*(one["losses"] for one in self.runs), strict=True)]
         return [statistics.mean(means[max(0, step - SMOOTHED) : step + SMOOTHED + 1]) for step in range(len(means))]
 
     def ends(self, work: Work, microbatches: int | None = None) -> list[float]:
-        """When each step ends; `microbatches`: if a batch were cut into so many, which changes no synchronous run."""
+        """End time of each step. `microbatches`: cut of a batch to assume, which changes no synchronous run."""
         run = self.runs[0]
         cut = microbatches or run["microbatches"]
         warm_up = run["options"].get("warmup_steps", 0)
@@ -78,7 +78,7 @@ class Found:
 
 
 def share_of(work: Work, schedule: str, stages: int, microbatches: int) -> float:
-    """What was measured, or else what the schedule allows."""
+    """Measured share of time in which stages work; the schedule's own if not measured."""
     return work.get((schedule, microbatches)) or costs(make(schedule, stages, microbatches)).utilisation
 
 
@@ -90,7 +90,7 @@ def read_losses(paths: Sequence[Path]) -> list[Found]:
 
 
 def read_work(path: Path | None) -> Work:
-    """From what `python -m examples.benchmarks stages --json` printed."""
+    """Read shares from the output of `python -m examples.benchmarks stages --json`."""
     if path is None:
         return {}
     cases = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
@@ -102,8 +102,9 @@ def read_work(path: Path | None) -> Work:
 
 
 def rows_of(everything: Sequence[Found], work: Work, cuts: Sequence[int]) -> list[list[str]]:
-    """The table: of GPipe there is a row for each number of micro-batches, which change its time alone. What is over
-    GPipe is so for the same seeds.
+    """Rows of the table. GPipe has a row for each number of micro-batches, which changes only its time.
+
+    Losses are compared with GPipe's for the same seeds.
     """
     rows = [
         ["setting", "seeds", "steps", "held-out loss", "over GPipe", "time", "GPipe's training loss then", "its own"]
@@ -133,7 +134,7 @@ def rows_of(everything: Sequence[Found], work: Work, cuts: Sequence[int]) -> lis
 
 
 def _label(found: Found, cut: int | None) -> str:
-    """With the number of micro-batches, where that changes the time alone."""
+    """Label of a setting, with the number of micro-batches where that changes only the time."""
     label = LABELS[found.name][0]
     return f"{label}, N={cut}" if cut and found.runs[0]["schedule"] == GPIPE else label
 
@@ -149,7 +150,7 @@ def _loss_at(gpipe: Found, work: Work, cuts: Sequence[int], end: float) -> str:
 
 
 def plot(everything: Sequence[Found], work: Work, cuts: Sequence[int], path: Path) -> None:
-    """Curves over steps on the left, over time on the right."""
+    """Plot curves over steps on the left, over time on the right."""
     figure = outputs.figure(figsize=(13.0, 5.0), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     for found in everything:
@@ -178,7 +179,7 @@ def _finish(axes: Axes, what: str) -> None:
 
 
 def main() -> None:
-    """Read, print, draw."""
+    """Read results, print the table, draw the plot."""
     parser = argparse.ArgumentParser(description="Draw what stages_torch.py found.")
     parser.add_argument("losses", nargs="+", type=Path, help="what stages_torch.py printed")
     parser.add_argument("--times", type=Path, help="what `python -m examples.benchmarks stages --json` printed")

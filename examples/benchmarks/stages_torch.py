@@ -1,10 +1,10 @@
-"""What late gradients of pipeline stages cost, and what is done about them: the same training with several settings.
+"""Cost of late gradients in pipeline stages, and of the remedies: the same training with several settings.
 
     horovodrun -np 4 python examples/benchmarks/stages_torch.py --seeds 3,4,5 --steps 600 | tee losses.txt
 
-Trains the model of characters_stages_torch.py once for each setting and seed, all else being the same: first weights,
-batches, steps, learning rates. All runs are made by the same ranks, one after another. A line RESULT for each, with the
-losses of all mini-batches and that on text which nobody trained on, is what stages_report.py draws.
+Trains the model of characters_stages_torch.py once for each setting and seed. First weights, batches, steps and
+learning rates are the same. The same ranks make all runs, one after another. A line RESULT for each run has the losses
+of all mini-batches and on held-out text; stages_report.py draws them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from paceline.stages.costs import costs
 from paceline.stages.schedules import make
 
 MOMENTUM, LESS_MOMENTUM = 0.9, 0.5  # Nesterov's, on the last stage
-ANNEALED = 0.25  # the part of the steps in which T1 lowers learning rates
-WARM_UP = 0.1  # the part of the steps that T3 makes synchronous
+ANNEALED = 0.25  # share of the steps in which T1 lowers learning rates
+WARM_UP = 0.1  # share of the steps that T3 makes synchronous
 CUT = 4  # micro-batches of the settings that cut a batch into several
 
 
 def settings(stages: int, steps: int, microbatches: int) -> dict[str, dict[str, Any]]:
-    """By name, what differs from a plain run of PipeMare: options of the example.
+    """Settings by name: options of the example that differ from a plain run of PipeMare.
 
-    `gpipe_short` has as many steps as GPipe makes, with CUT micro-batches, in the time of `t1t2t3` with its warm-up, if
-    stages wait for each other alone. `bounded` counts micro-batches as PipeMare's paper does, `bounded_ours` as our
-    schedules do.
+    `gpipe_short` has as many steps as GPipe with CUT micro-batches makes in the time of `t1t2t3` with its warm-up, if
+    waiting between stages is the only loss. `bounded` counts micro-batches as PipeMare's paper does, `bounded_ours` as
+    our schedules do.
     """
     t1 = {"annealing_steps": round(ANNEALED * steps)}
     t2 = {"correction": CORRECTION}
@@ -53,7 +53,7 @@ def settings(stages: int, steps: int, microbatches: int) -> dict[str, dict[str, 
 
 
 def run(chosen: argparse.Namespace, setting: str) -> dict[str, Any] | None:
-    """One training; on rank 0 {"setting", "seed", "options", "losses", "loss", "accuracy"}, None on the others."""
+    """Run one training. Returns on rank 0 {"setting", "seed", "options", "losses", "loss", "accuracy"}, else None."""
     options = settings(hvd.size(), chosen.steps, chosen.microbatches)[setting]
     one = argparse.Namespace(**{**vars(chosen), **options})
     pipeline = example.pipeline_of(one)

@@ -1,4 +1,4 @@
-"""A training loop whose steps take a chosen time, and what it says at its end."""
+"""A training loop whose steps take a chosen time, and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import paceline.torch as hvd
 from paceline.examples import replicas_torch
 from paceline.examples.benchmarks.pace import Pace
 
-# How long a step computes, in milliseconds, and its batch: inputs and targets.
+# Compute time of a step in milliseconds, and its batch: inputs and targets.
 Step = tuple[float, torch.Tensor, torch.Tensor]
 
 
@@ -26,10 +26,12 @@ def train(
     pace: Pace,
     after_step: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Train `model` on `steps`, flush, and average the models where replicas have drifted apart.
+    """Train `model` on `steps`, drain, and average the models where replicas have drifted apart.
 
-    Returns "steps_per_s", the slowest rank's with the flush at the end, "apart", by how much a weight of any rank was
-    away from the mean of all, "equal", whether all replicas now are, and "stats", this rank's statistics.
+    Returns:
+        Figures by name: "steps_per_s", the slowest rank's including the drain; "apart", the largest distance of a
+            weight of any rank from the mean over ranks; "equal", True if all replicas are equal at the end; "stats",
+            this rank's statistics.
     """
     for compute_ms, inputs, targets in steps:
         pace.compute(compute_ms)
@@ -49,13 +51,13 @@ def train(
 
 
 def distributed(model: nn.Module, optimizer: torch.optim.Optimizer, exchange: str | None) -> Any:
-    """Rank 0's weights on all ranks, and `optimizer` wrapped."""
+    """Broadcast rank 0's weights, and return `optimizer` wrapped."""
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), exchange=exchange)
 
 
 def conclude(result: dict[str, Any]) -> None:
-    """Rank 0 says `result` in the line that paceline.launch.runs reads."""
+    """Print `result` on rank 0 in the format that paceline.launch.runs reads."""
     if hvd.rank() == 0:
         print("RESULT " + json.dumps(result), flush=True)

@@ -1,10 +1,10 @@
-r"""The digits of digits_torch.py on ranks that are late: what a training gains that does not wait for them.
+r"""The digits of digits_torch.py on late ranks: the gain of exchanges that do not wait for them.
 
     horovodrun -np 8 python examples/benchmarks/uneven_digits.py --exchange majority --epochs 40 \
         --compute-ms 80 --delays random --delay-ms 80
 
-One random rank is late in each step. Steps sleep in the place of a device's computing, so that eight ranks can share
-two processors. Tested at the end alone, as ranks meet there.
+One random rank is late in each step. Steps sleep to emulate a device's compute time, so that eight ranks can share two
+processors. Tests run only at the end, because ranks wait for each other there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paceline.examples.benchmarks import pace, uneven
 
 
 def main() -> None:
-    """Train, test, and say the result."""
+    """Train, test, and print the result."""
     parser = argparse.ArgumentParser(description="Handwritten digits on ranks of uneven speed.")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights, batches and delays")

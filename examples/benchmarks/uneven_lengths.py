@@ -2,7 +2,7 @@
 
     horovodrun -np 8 python examples/benchmarks/uneven_lengths.py --exchange majority --steps 60 --ms-per-character 2
 
-A step sleeps for each character of its longest piece, in the place of a device's computing, so that several ranks can
+A step sleeps for each character of its longest piece, to emulate a device's compute time, so that several ranks can
 share a processor.
 """
 
@@ -23,7 +23,7 @@ from paceline.examples.characters_torch import Net
 
 
 def main() -> None:
-    """Train, test on text that no rank has seen, and say the result."""
+    """Train, test on text that no rank has seen, and print the result."""
     parser = argparse.ArgumentParser(description="A character-level transformer whose steps take as long as its texts.")
     characters.add_arguments(parser)
     characters.add_exchange(parser)

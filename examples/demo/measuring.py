@@ -9,14 +9,14 @@ import statistics
 import time
 from pathlib import Path
 
-ALONE_STEPS = 15  # computed without an exchange, before training, to know what computing takes
-ALONE_LEFT_OUT = 5  # first ones, which allocate and compile
-MEASURED_PART = 0.3  # of the steps, the last ones: by then plans are made
+ALONE_STEPS = 15  # computed without an exchange, before training, to measure the compute time
+ALONE_LEFT_OUT = 5  # first steps, which allocate and compile
+MEASURED_PART = 0.3  # share of the steps at the end: by then plans are active
 SHOW_EVERY = 5
 
 
 def arguments() -> argparse.Namespace:
-    """Arguments of a training script."""
+    """Parse the arguments of a training script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--late-ms", type=float, required=True)
@@ -36,7 +36,7 @@ class Steps:
         self.times_s: list[float] = []
 
     def begin(self) -> None:
-        """Begin a step; sleeps first if it is this rank's turn to be late."""
+        """Begin a step; sleep first if it is this rank's turn to be late."""
         self._began = time.perf_counter()
         if self._late_ms and self._turns.randrange(self._size) == self._rank:
             time.sleep(self._late_ms / 1e3)
@@ -50,7 +50,7 @@ class Steps:
         self.alone_s.append(time.perf_counter() - self._began)
 
     def end(self) -> None:
-        """End a step; rank 0 reports every few of them."""
+        """End a step; rank 0 prints progress every few steps."""
         self.times_s.append(time.perf_counter() - self._began)
         if self._rank == 0 and len(self.times_s) % SHOW_EVERY == 0:
             print(f"step {len(self.times_s)}/{self._steps}", flush=True)
@@ -60,7 +60,7 @@ class Steps:
         if self._rank:
             return
         measured = self.times_s[-max(1, round(MEASURED_PART * self._steps)) :]
-        # The mean, because a rank that is late by turns makes two kinds of steps.
+        # The mean, because delays by turns give two kinds of steps.
         result = {
             "step_ms": 1e3 * statistics.fmean(measured),
             "compute_ms": 1e3 * statistics.median(self.alone_s[ALONE_LEFT_OUT:]),

@@ -53,7 +53,7 @@ def main() -> None:
     epochs = max(1, round(chosen.steps / per_epoch))
     timed = measuring.Steps(rank, size, chosen.late_ms, epochs * per_epoch)
 
-    keras.utils.set_random_seed(0)  # all begin with the same weights
+    keras.utils.set_random_seed(0)  # all ranks begin with the same weights
     few = measuring.ALONE_STEPS * digits.BATCH
     _compiled(keras.optimizers.Adam(1e-3)).fit(
         train_x[:few], train_y[:few], batch_size=digits.BATCH, callbacks=[_Alone(timed)], verbose=0

@@ -19,7 +19,7 @@ RATE = 2e-3
 
 
 class Wrapped(NamedTuple):
-    """A model and its optimizer on all ranks. `finish` makes replicas final and returns whether they are equal."""
+    """A model and its optimizer on all ranks. `finish` makes replicas equal and returns True if they are."""
 
     net: Callable[[torch.Tensor], torch.Tensor]
     optimizer: torch.optim.Optimizer

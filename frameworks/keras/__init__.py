@@ -109,7 +109,7 @@ __all__ = sorted([*_OURS, *_HOROVODS])
 
 
 def __getattr__(name: str) -> Any:
-    """Horovod's own names, as they are at this moment."""
+    """Return Horovod's own names, with their current values."""
     if name in _HOROVODS:
         return getattr(horovod_module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

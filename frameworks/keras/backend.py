@@ -1,4 +1,4 @@
-"""Which Keras runs on what, checked before anything is loaded that would not work; other modules take it from here."""
+"""Check of Keras and its backend before anything else is loaded; other modules import Keras from here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _refuse(backend: str) -> NotUsable:
 
 def _keras() -> Any:
     wanted = os.environ.get("KERAS_BACKEND")
-    # Loading the backend may fail in words of its own (jax that is not installed): say it first.
+    # Loading the backend may fail with an unclear message (jax not installed): check it first.
     if wanted and "keras" not in sys.modules and wanted not in BACKENDS:
         raise _refuse(wanted)
     try:

@@ -1,4 +1,4 @@
-"""Horovod's callbacks, under both backends, and those for exchanges that are not synchronous."""
+"""Horovod's callbacks, under both backends, and callbacks for exchanges that are not synchronous."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from paceline.partial.stats import reader
 
 
 class DrainCallback(keras.callbacks.Callback):
-    """Makes the updates whose gradients are in flight, for an optimizer with `exchange`; on all ranks.
+    """Apply the updates whose gradients are in flight, for an optimizer with `exchange`. Use it on all ranks.
 
-    `when`: "train_end", or "epoch_end" for all epochs, before callbacks that come later in the list (such as those that
-    save). After a drain the next K - 1 updates are left out.
+    `when`: "train_end", or "epoch_end" for the end of every epoch, before callbacks later in the list (such as those
+    that save). After a drain the next K - 1 updates are skipped.
     """
 
     def __init__(self, when: str = "train_end") -> None:
@@ -30,12 +30,12 @@ class DrainCallback(keras.callbacks.Callback):
         self._when = when
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Drain after every epoch, if told to."""
+        """Drain after every epoch, if `when` says so."""
         if self._when == "epoch_end":
             self._drain()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Drain what is left."""
+        """Drain the remaining updates."""
         self._drain()
 
     def _drain(self) -> None:
@@ -45,15 +45,16 @@ class DrainCallback(keras.callbacks.Callback):
 
 
 class ExchangeStatsCallback(keras.callbacks.Callback):
-    """Shows, epoch by epoch, how often this rank was in time for rounds that do not wait for all
-    (docs/methods/partial.md).
+    """Report per epoch how often this rank was in time for rounds that do not wait for all (docs/methods/partial.md).
 
-    Adds to the logs, and so to the progress bar, the history and what comes later in the list of callbacks,
-    `exchange_in_time`: the share of calls that were in the round they asked for; `exchange_missed`: rounds without a
-    fresh contribution of this rank; `exchange_most_late`: rounds that the latest call was late. Before
-    MetricAverageCallback they become means over the ranks. Synchronous optimizers have 1, 0 and 0.
+    Adds to the logs, and so to the progress bar, the history and later callbacks: `exchange_in_time`, the share of
+    calls in the round they were submitted for; `exchange_missed`, the number of rounds without a fresh contribution of
+    this rank; `exchange_most_late`, the delay of the latest call in rounds. Placed before MetricAverageCallback they
+    become means over the ranks. Synchronous optimizers have 1, 0 and 0.
 
-    `verbose`: 1 prints hvd.exchange_stats() of the epoch on rank 0. `process_set`: the optimizer's.
+    Args:
+        verbose: 1 prints hvd.exchange_stats() of the epoch on rank 0.
+        process_set: the optimizer's.
     """
 
     def __init__(self, verbose: int = 0, process_set: Any = horovod_module.global_process_set) -> None:
@@ -63,11 +64,11 @@ class ExchangeStatsCallback(keras.callbacks.Callback):
         self._read = reader(keras.backend.backend())
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Count from here."""
+        """Start counting."""
         self._before = self._read(self._process_set)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Tell what came of the epoch."""
+        """Add the epoch's statistics to the logs."""
         now = self._read(self._process_set)
         stats, self._before = now.since(self._before), now
         if logs is not None:

@@ -1,7 +1,8 @@
-"""Elastic training with Keras 3: ranks may come, go and fail. Horovod's words, under both backends.
+"""Elastic training with Keras 3: ranks may join, leave and fail. Horovod's interface, under both backends.
 
-`state = KerasState(model, epoch=0)` holds what ranks must agree on; a function decorated with `run` and called with
-it trains, and is called again after ranks came, went or failed. The callbacks commit the state and count in it.
+`state = KerasState(model, epoch=0)` holds the values that must be equal on all ranks. A function decorated with `run`
+and called with the state trains; it is called again after ranks joined, left or failed. The callbacks commit the state
+and count in it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ run: Any = importlib.import_module(f"{hvd.__name__}.elastic").run
 
 
 class KerasState(ObjectState):
-    """The weights of a model, the state of its optimizer and values of your own, kept equal on all ranks.
+    """Weights of a model, state of its optimizer and values of your own, kept equal on all ranks.
 
-    `model` must be built. `optimizer`: if it is not the one the model was compiled with. `kwargs`: values that become
-    attributes and are saved, restored and synchronised with the rest.
+    Args:
+        model: a built model.
+        optimizer: if it is not the one the model was compiled with.
+        **kwargs: values that become attributes; they are saved, restored and synchronised with the rest.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
@@ -50,18 +53,18 @@ class KerasState(ObjectState):
         self._saved = [keras.ops.copy(variable) for variable in self._variables()]
 
     def save(self) -> None:
-        """Keep a copy of everything."""
+        """Save a copy of everything."""
         self._save_model()
         super().save()
 
     def restore(self) -> None:
-        """Go back to the last copy."""
+        """Restore the last copy."""
         for variable, value in zip(self._variables(), self._saved, strict=True):
             variable.assign(value)
         super().restore()
 
     def sync(self) -> None:
-        """Take rank 0's values, and keep a copy of them."""
+        """Take rank 0's values, and save a copy of them."""
         forget_accumulated(self.optimizer)
         broadcast_state(self._variables(), 0, "KerasState.variables")
         self._save_model()
@@ -78,34 +81,34 @@ class CommitStateCallback(keras.callbacks.Callback):
         self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Keras' hook. All ranks count from here after ranks came or went."""
+        """Restart the count: all ranks count from here after ranks joined or left."""
         self.batches_remaining = self.batches_per_commit
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Commit after every `batches_per_commit` batches."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.state.commit()
             self.batches_remaining = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Commit."""
         self.state.commit()
 
 
 class UpdateBatchStateCallback(keras.callbacks.Callback):
-    """Keep `state.batch` at the batch that was last done; 0 at the end of an epoch."""
+    """Keep `state.batch` at the last finished batch; 0 at the end of an epoch."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Set `state.batch`."""
         self.state.batch = batch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Reset `state.batch`."""
         self.state.batch = 0
 
 
@@ -118,11 +121,11 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):
         self.initial_epoch = state.epoch
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Take the number of epochs done before this call of fit()."""
         self.initial_epoch = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Set `state.epoch`."""
         self.state.epoch = self.initial_epoch + epoch + 1
 
 

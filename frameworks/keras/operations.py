@@ -1,4 +1,4 @@
-"""Single collectives on what Keras can make a tensor of; results are tensors of the backend."""
+"""Single collectives on values that Keras can convert to tensors; results are tensors of the backend."""
 
 from __future__ import annotations
 
@@ -29,10 +29,18 @@ def allreduce(
     process_set: Any = hvd.global_process_set,
     codec: str | None = None,
 ) -> Any:
-    """`value`, of the same shape and dtype on all ranks, combined by `op` (Average unless given).
+    """Combine `value` over all ranks by `op` (Average by default).
 
-    `average` is Horovod's old way to choose between Average and Sum. `codec`: how a sum or an average of floating-point
-    numbers travels, such as "q8" (docs/methods/codecs.md); None: as it is. Raises UsageError for what cannot.
+    Args:
+        value: of the same shape and dtype on all ranks.
+        name: name of the operation, the same on all ranks.
+        average: Horovod's former way to choose between Average and Sum.
+        op: hvd.Average, hvd.Sum or another reduction of Horovod.
+        codec: encoding for a sum or an average of floating-point numbers, such as "q8" (docs/methods/codecs.md); None:
+            no encoding.
+
+    Raises:
+        UsageError: the codec cannot encode this operation.
     """
     if average is not None and op is not None:
         raise UserError("allreduce() got both op and average.", "Give op=hvd.Average or op=hvd.Sum alone.")
@@ -51,12 +59,12 @@ def allreduce(
 
 
 def allgather(value: Any, name: str | None = None, process_set: Any = hvd.global_process_set) -> Any:
-    """The ranks' values, one behind the other along the first dimension, in which alone they may differ."""
+    """Concatenate the ranks' values along the first dimension, the only one in which they may differ."""
     return hvd.allgather(_tensor(value), name=name or "paceline.keras.allgather", process_set=process_set)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: Any = hvd.global_process_set) -> Any:
-    """The root's value, of the same shape and dtype on all ranks."""
+    """Return the root's value, of the same shape and dtype on all ranks."""
     name = name or "paceline.keras.broadcast"
     return hvd.broadcast(_tensor(value), root_rank, name=name, process_set=process_set)
 
@@ -64,13 +72,13 @@ def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: 
 def reducescatter(
     value: Any, name: str | None = None, op: Any = hvd.Average, process_set: Any = hvd.global_process_set
 ) -> Any:
-    """This rank's part, along the first dimension, of the ranks' values combined by `op`."""
+    """Combine the ranks' values by `op`; return this rank's part along the first dimension."""
     name = name or "paceline.keras.reducescatter"
     return hvd.reducescatter(_tensor(value), op=op, name=name, process_set=process_set)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, name: str = "broadcast_variables") -> None:
-    """Give all ranks the root's values of Keras variables, such as `model.weights` or `optimizer.variables`.
+    """Assign the root's values of Keras variables on all ranks, such as `model.weights` or `optimizer.variables`.
 
     Raises UserError, on every rank, if number, shapes or dtypes differ between ranks.
     """
@@ -78,7 +86,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, name: str = "b
 
 
 def broadcast_global_variables(root_rank: int) -> None:
-    """Horovod's call for TensorFlow 1, which knew all variables of a program. Raises UserError."""
+    """Raise UserError: Horovod's call for TensorFlow 1, which knew all variables of a program."""
     raise UserError(
         "Keras 3 has no list of all variables, so broadcast_global_variables() has nothing to go by.",
         f"Use hvd.callbacks.BroadcastGlobalVariablesCallback({root_rank}) in fit(), or "

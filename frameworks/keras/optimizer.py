@@ -44,47 +44,48 @@ def DistributedOptimizer(
     collective: str | None = None,
     weight: Any = None,
 ) -> Any:
-    """`optimizer` as one that averages gradients over all ranks before it applies them.
+    """Wrap an optimizer so that it averages gradients over all ranks before it applies them.
 
         model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size())), loss=...)
 
-    The result is another face of the same optimizer: same class name, same variables, same files, and gradients are
-    averaged before anything else happens to them (unscaling, clipping, weight decay). Wrapping a LossScaleOptimizer
-    wraps the optimizer in it and returns it.
+    The result is another view of the same optimizer: same class name, same variables, same files. Gradients are
+    averaged before all other processing (unscaling, clipping, weight decay). For a LossScaleOptimizer, the inner
+    optimizer is wrapped and the LossScaleOptimizer returned.
 
     Args:
         optimizer: an instance of keras.optimizers.Optimizer; it may have been built, trained or loaded.
-        name: how operations are named, with the variable's index in the optimizer's list behind it; by default after
-            the optimizer's class. Exchanges that are not synchronous number equal names in the order of first use,
-            which must be the same on all ranks.
+        name: prefix of operation names; the variable's index in the optimizer's list follows. Default: from the
+            optimizer's class. Exchanges that are not synchronous number equal names in the order of first use, which
+            must be the same on all ranks.
         device_dense, device_sparse: TensorFlow devices for Horovod's operations.
         compression: hvd.Compression.none or hvd.Compression.fp16.
-        sparse_as_dense: make sparse gradients dense before they travel.
+        sparse_as_dense: convert sparse gradients to dense ones before the exchange.
         gradient_predivide_factor: with op=Average, divide by it before the sum and by size() / it afterwards.
         op: hvd.Average or hvd.Sum.
-        backward_passes_per_step: add up so many gradients before they travel and are applied.
+        backward_passes_per_step: sum the gradients of this number of passes before they are exchanged and applied.
         average_aggregated_gradients: divide that sum by the number of passes.
-        groups: a number of groups, or lists of variables, whose gradients travel as one message. `num_groups` is its
+        groups: a number of groups, or lists of variables, whose gradients form one message each. `num_groups` is its
             old name.
         process_set: average over these ranks only.
         scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
         fusion: how gradients are merged into messages (docs/methods/fusion.md), for all operations of this process;
-            None: as PACELINE_FUSION says.
-        exchange: what becomes of gradients before the update.
+            None: from PACELINE_FUSION.
+        exchange: what happens to gradients before the update.
             {exchanges}
             The result also has drain(), in_flight() and load_in_flight(state).
-        codec: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/methods/codecs.md); not with
-            `compression`. None: as PACELINE_CODEC says.
-        error_feedback: whether what the codec loses of a gradient is added to the next one; in_flight() has it, to be
-            saved. None: it is.
+        codec: encoding of gradients in messages: "none", or a codec such as "q8" (docs/methods/codecs.md); not with
+            `compression`. None: from PACELINE_CODEC.
+        error_feedback: add the encoding error of a gradient to the next one; in_flight() includes the residuals, to be
+            saved. None: True.
         collective: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
-            "doubling" or "auto" (docs/methods/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and
-            neither, "direct". These three are the same on all ranks, which compare them before the first update.
-        weight: how much this rank's gradients count (docs/guides/weights.md), on all ranks: "samples", the batch size
-            in Model.fit; a number, or a variable that a script assigns before each step. It can be set later, too
-            (`optimizer.weight`). None: as PACELINE_WEIGHT says.
+            "doubling" or "auto" (docs/methods/collectives.md). None: from PACELINE_COLLECTIVE; with a codec and
+            neither, "direct". These three must be the same on all ranks, which compare them before the first update.
+        weight: weight of this rank's gradients (docs/guides/weights.md), on all ranks: "samples", the batch size in
+            Model.fit; a number, or a variable that a script assigns before each step. It can be set later, too
+            (`optimizer.weight`). None: from PACELINE_WEIGHT.
 
-    Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
+    Raises:
+        UserError: the argument is not an optimizer or is wrapped already, or settings are unusable.
     """
     if op not in (hvd.Average, hvd.Sum):
         raise UserError(f"op={op} cannot be used for gradients of Keras.", "Use op=hvd.Average or op=hvd.Sum.")
@@ -115,7 +116,7 @@ def DistributedOptimizer(
 
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
-    """As DistributedOptimizer, but gradients of `local_layers` (a layer or several, built) stay on their rank."""
+    """As DistributedOptimizer, but gradients of `local_layers` (built layers, one or several) stay on their rank."""
     weights = hooks.local_weights(keras, local_layers)
     wrapped = DistributedOptimizer(optimizer, *args, **kwargs)
     for weight in weights:
@@ -131,11 +132,18 @@ def load_model(
     legacy_opts: bool = False,
     **choices: Any,
 ) -> Any:
-    """Load a saved model and wrap its optimizer, which goes on with the state it was saved with.
+    """Load a saved model and wrap its optimizer, which continues with its saved state.
 
-    `custom_optimizers`: classes of optimizers that the file may name. `choices`: further arguments of
-    keras.models.load_model (compile, safe_mode) and of DistributedOptimizer. `legacy_opts` is accepted, Keras 3 has no
-    legacy optimizers. Raises TypeError for arguments that neither has, and what keras.models.load_model raises.
+    Args:
+        filepath: path of the saved model.
+        custom_optimizers: classes of optimizers that the file may name.
+        custom_objects: further objects that the file may name.
+        compression: as of DistributedOptimizer.
+        legacy_opts: accepted and ignored; Keras 3 has no legacy optimizers.
+        **choices: further arguments of keras.models.load_model (compile, safe_mode) and of DistributedOptimizer.
+
+    Raises:
+        TypeError: neither function has the argument. Errors of keras.models.load_model are passed on.
     """
     known = inspect.signature(keras.models.load_model).parameters
     loading = {word: choices.pop(word) for word in list(choices) if word in known}

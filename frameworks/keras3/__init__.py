@@ -1,1 +1,1 @@
-"""Gradients and variables of Keras 3 and of TensorFlow's tapes on their way: under Horovod's own modules, and ours."""
+"""Exchange of gradients and variables of Keras 3 and of TensorFlow's tapes, for Horovod's own modules and ours."""

@@ -38,7 +38,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         return mean, mean_of_square - tf.square(mean)
 
     def _rows(self, inputs: Any, mask: Any, dtype: Any) -> Any:
-        """How many values of each channel this rank's moments are of."""
+        """Number of values per channel in this rank's moments."""
         if mask is not None:
             return tf.reduce_sum(tf.cast(tf.cast(mask, "bool"), dtype))
         return tf.reduce_prod(tf.cast(tf.gather(tf.shape(inputs), self._reduction_axes), dtype))

@@ -17,10 +17,14 @@ from paceline.telling import tell
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
-    """Give all ranks the root's weights and optimizer state when training starts.
+    """Broadcast the root's weights and optimizer state when training starts.
 
-    A model that is built by its first batch is broadcast after that batch. `device` is accepted and not needed;
-    `local_variables` stay as they are on each rank.
+    A model that is built by its first batch is broadcast after that batch.
+
+    Args:
+        root_rank: rank whose values all ranks get.
+        device: accepted and ignored.
+        local_variables: variables that keep each rank's own values.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
@@ -34,7 +38,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self.register_local_var(variable)
 
     def register_local_var(self, var: Any) -> None:
-        """Leave `var` out of the broadcast."""
+        """Exclude `var` from the broadcast."""
         native = communication().native(var)
         self._local[id(native)] = native
 
@@ -44,7 +48,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.broadcast_done = True
 
     def _report_unwrapped(self) -> None:
-        # A model with a step of its own may reduce gradients itself.
+        # A model with its own step may reduce gradients itself.
         optimizer, wire = getattr(self.model, "optimizer", None), communication()
         own_step = type(self.model).train_step is not keras.Model.train_step
         unwrapped = isinstance(optimizer, keras.optimizers.Optimizer) and find(optimizer) is None
@@ -56,14 +60,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             )
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Broadcast a built model, and warn about an unwrapped optimizer."""
         self._report_unwrapped()
         if not self.broadcast_done and self.model.built:
             build_optimizer(self.model, getattr(self.model, "optimizer", None))
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Broadcast after the first batch if the model was not built before."""
         if not self.broadcast_done:
             self._broadcast()
 
@@ -71,11 +75,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 class MetricAverageCallback(keras.callbacks.Callback):
     """Average all metrics over the ranks at the end of an epoch.
 
-    Give it before callbacks that look at metrics (ReduceLROnPlateau, EarlyStopping, TensorBoard). `weight`: None, or
-    "samples": metrics of training count as many samples as the rank has trained on in the epoch, those of validation
-    ("val_...") as many as it has evaluated. `device` is accepted and not needed.
+    Place it before callbacks that read metrics (ReduceLROnPlateau, EarlyStopping, TensorBoard).
 
-    Raises UsageError for another weight, and on all ranks where none has counted samples.
+    Args:
+        device: accepted and ignored.
+        weight: None, or "samples": weight training metrics by the number of samples that the rank trained on in the
+            epoch, and validation metrics ("val_...") by the number that it evaluated.
+
+    Raises:
+        UsageError: another weight; or, on all ranks, no rank has counted samples.
     """
 
     def __init__(self, device: str = "", weight: str | None = None) -> None:
@@ -86,16 +94,16 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._trained: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Reset the count of training samples."""
         self._trained = None
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Keras' hook: the count of the epoch's training is reset after it."""
+        """Read the count of training samples, which Keras resets after it."""
         if self._trained is None:
             self._trained = self._seen()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Replace the logs by their averages."""
         if not logs:
             return
         weights = None
@@ -106,21 +114,21 @@ class MetricAverageCallback(keras.callbacks.Callback):
         logs.update(average_metrics(logs, "MetricAverageCallback", weights))
 
     def _seen(self) -> float:
-        """Samples that the loss of the last pass over data is the mean of."""
+        """Number of samples in the loss of the last pass over data."""
         return float(keras.ops.convert_to_numpy(self.model._loss_tracker.count))
 
 
 def average_metrics(logs: dict[str, Any], name: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
-    """`logs` averaged over the ranks, in one message, by `weights` if given. Every rank must have the same metrics.
+    """Average `logs` over the ranks in one message, by `weights` if given. Every rank must have the same metrics.
 
-    A metric of a rank with the weight 0 may be anything. Raises UsageError, on all ranks, where all have 0.
+    Metrics of a rank with weight 0 are ignored. Raises UsageError, on all ranks, if all weights are 0.
     """
     arrays = {metric: np.asarray(logs[metric], dtype=np.float64) for metric in sorted(logs)}
     flat = np.concatenate([array.ravel() for array in arrays.values()])
     by = None if weights is None else np.concatenate([np.full(one.size, weights[key]) for key, one in arrays.items()])
     if by is not None:
         flat = np.concatenate([np.where(by > 0, flat, 0.0) * by, by])
-    # The metrics are part of the name: ranks with different ones are reported as stalled, not mixed up.
+    # The name contains the metrics: ranks with different ones are reported as stalled, not mixed up.
     reduced = communication().average(flat, "_".join([name, *arrays]).replace("/", "_"))
     if by is not None:
         reduced, total = reduced[: by.size], reduced[by.size :]
@@ -147,10 +155,10 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         initial_lr: learning rate at the start of training.
         multiplier: a number, for `multiplier ** (epoch - start_epoch)`, or a function of the epoch.
         start_epoch: first epoch that is adjusted.
-        end_epoch: first epoch that is not any more; None: none.
+        end_epoch: first epoch that is no longer adjusted; None: no end.
         staircase: adjust at the start of an epoch (whole epochs) or of every batch (fractions).
-        momentum_correction: when the rate changes by a factor, change the velocity of SGD and RMSprop by it too, as in
-            Goyal et al., arXiv 1706.02677, section 2.1: in Keras the velocity has the rate in it.
+        momentum_correction: scale the velocity of SGD and RMSprop by the change of the rate, as in Goyal et al., arXiv
+            1706.02677, section 2.1: in Keras the velocity includes the rate.
         steps_per_epoch: for staircase=False, where Keras does not know the number.
     """
 
@@ -200,7 +208,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 velocity.assign(velocity * keras.ops.cast(new / old, velocity.dtype))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Find the number of steps of an epoch."""
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = self.params.get("steps")
             if not self.steps_per_epoch:
@@ -210,11 +218,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Remember the epoch."""
         self.current_epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Adjust the learning rate."""
         epoch = self.current_epoch
         if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
             return
@@ -224,13 +232,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self._adjust(epoch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Add the learning rate to the logs."""
         if logs is not None:
             logs["lr"] = self._rate()
 
 
 def _velocities(optimizer: Any) -> list[Any]:
-    """The momentum variables of optimizers whose velocity has the learning rate in it."""
+    """Momentum variables of optimizers whose velocity includes the learning rate."""
     while hasattr(optimizer, "inner_optimizer"):
         optimizer = optimizer.inner_optimizer
     if not optimizer.built or not getattr(optimizer, "momentum", 0):
@@ -274,7 +282,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Add the learning rate to the logs, and report the end of the warm-up."""
         super().on_epoch_end(epoch, logs)
         done = self.end_epoch is not None and epoch == self.end_epoch - 1
         if done and self.verbose and communication().hvd.rank() == 0:
@@ -285,7 +293,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     """Save the model on rank 0 when the monitored metric, averaged over the ranks, is the best so far.
 
     Arguments are those of keras.callbacks.ModelCheckpoint. `filepath` may also be set as an attribute before training.
-    With save_freq other than "epoch" rank 0 goes by its own metric: ranks may have different numbers of batches.
+    With save_freq other than "epoch" only rank 0's own metric counts: ranks may have different numbers of batches.
     """
 
     def __init__(
@@ -314,18 +322,18 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
             self.filepath = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Check that a file path is set."""
         if self.filepath is None:
             raise UsageError("BestModelCheckpoint does not know where to save.", "Give filepath= to the callback.")
         super().on_train_begin(logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Save on rank 0, if `save_freq` counts batches."""
         if communication().hvd.rank() == 0:
             super().on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Average the monitored metric; save on rank 0."""
         logs = dict(logs or {})
         if self.save_freq == "epoch" and self.monitor in logs:
             monitored = {self.monitor: logs[self.monitor]}

@@ -1,8 +1,8 @@
-"""The checks of a compiled step: what may raise before its gradients are used.
+"""Checks of a compiled step: operations that may raise before its gradients are used.
 
-TensorFlow runs the operations of a graph in any order that their inputs allow. A step whose tf.debugging.assert_* fails
-may have submitted gradients on some ranks by then and not on others. So what an update does waits for the checks that
-were traced before it.
+TensorFlow runs the operations of a graph in any order that their inputs allow. When a tf.debugging.assert_* fails,
+some ranks may already have submitted gradients and others not. An update therefore waits for the checks that were
+traced before it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RUN_IF_USED = ("CheckNumerics", "CheckNumericsV2")
 
 
 def after_checks() -> AbstractContextManager[Any]:
-    """A context: operations that are made within run if all checks so far of this graph have passed."""
+    """Context whose operations run only if all checks traced so far in this graph have passed."""
     graph = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
     checks = [] if graph is None else [op for op in graph.get_operations() if _checks(op, {})]
     context: AbstractContextManager[Any] = tf.control_dependencies(checks)
@@ -26,13 +26,13 @@ def after_checks() -> AbstractContextManager[Any]:
 
 
 def _checks(op: Any, known: dict[str, bool]) -> bool:
-    """Whether `op` may raise by itself or in a function that it calls; `known`: the same of functions, by name."""
+    """True if `op` may raise by itself or in a function that it calls; `known` caches the answer per function name."""
     if op.type in _RAISE:
         return op.type not in _RUN_IF_USED or any(output.consumers() for output in op.outputs)
     for value in op.node_def.attr.values():
         for function in [value.func] if value.HasField("func") else value.list.func:
             if function.name not in known:
-                known[function.name] = False  # also while it is looked at: it may call itself
+                known[function.name] = False  # also ends the recursion of a function that calls itself
                 body = op.graph._get_function(function.name).graph
                 known[function.name] = any(_checks(one, known) for one in body.get_operations())
             if known[function.name]:

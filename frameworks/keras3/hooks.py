@@ -1,6 +1,6 @@
-"""What the lines added to Horovod's Python files call where Keras 3 is in use (plugin/horovod/shims/keras3.py).
+"""Entry points for the lines added to Horovod's Python files (plugin/horovod/shims/keras3.py) under Keras 3.
 
-Nothing here loads Keras 3 by itself: a process with Keras 2 (TF_USE_LEGACY_KERAS=1) takes none of this.
+Nothing here loads Keras 3 by itself: a process with Keras 2 (TF_USE_LEGACY_KERAS=1) runs none of this.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from paceline.horovod.shims import unmodified
 
 
 def used_as(module: Any) -> bool:
-    """Whether `module` (keras or tf.keras) is Keras 3."""
+    """True if `module` (keras or tf.keras) is Keras 3."""
     return str(getattr(module, "__version__", "2")).startswith("3")
 
 
 def _loaded() -> Any:
-    """Keras 3 if this process has loaded it on TensorFlow, else None."""
+    """Return Keras 3 if this process has loaded it on TensorFlow, else None."""
     keras = sys.modules.get("keras")
     if keras is None or not used_as(keras) or keras.backend.backend() != "tensorflow":
         return None
@@ -28,7 +28,7 @@ def _loaded() -> Any:
 
 
 def install(tensorflow: Any) -> None:
-    """Called when horovod.tensorflow is imported."""
+    """Patch Keras 3. Called when horovod.tensorflow is imported."""
     if used_as(tensorflow.keras) and _loaded() is not None:
         from paceline.keras3 import optimizer, patches, spellings
 
@@ -36,9 +36,9 @@ def install(tensorflow: Any) -> None:
         patches.install(optimizer.find)
 
 
-# What Paceline puts into `exchange` while it wraps an optimizer by itself; else the variables say.
+# Paceline sets `exchange` while it wraps an optimizer itself; otherwise the environment variables decide.
 BY_VARIABLES = object()
-# `Settings.exchange` and `Settings.travel` of optimizers that are wrapped by Horovod's function.
+# `Settings.exchange` and `Settings.travel` for optimizers that Horovod's function wraps.
 exchange: Any = BY_VARIABLES
 travel: Any = BY_VARIABLES
 
@@ -68,7 +68,7 @@ def _travel(process_set: Any) -> Any:
 
 
 def local_weights(keras: Any, local_layers: Any) -> list[Any]:
-    """The weights of `local_layers` (a layer or several, built, or None), whose gradients are to stay on their rank."""
+    """Trained weights of `local_layers` (built layers, one or several, or None); their gradients stay on their rank."""
     layers = [] if local_layers is None else local_layers
     layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
     for layer in layers:
@@ -81,12 +81,12 @@ def local_weights(keras: Any, local_layers: Any) -> list[Any]:
 
 
 def is_optimizer(optimizer: Any) -> bool:
-    """Whether `optimizer` is one of Keras 3."""
+    """True if `optimizer` is one of Keras 3."""
     return any(base.__module__ == "keras.src.optimizers.base_optimizer" for base in type(optimizer).__mro__)
 
 
 def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> Any:
-    """For Horovod's create_distributed_optimizer; `choices` are fields of paceline.keras3.settings.Settings."""
+    """Wrap an optimizer for Horovod's create_distributed_optimizer; `choices`: fields of keras3.settings.Settings."""
     import horovod.tensorflow as hvd
 
     from paceline.keras3.optimizer import distribute
@@ -111,7 +111,7 @@ def load_model(
     objects: Any,
     **loading: Any,
 ) -> Any:
-    """Load a model and wrap its optimizer, which keeps its state. `loading`: of keras.models.load_model."""
+    """Load a model and wrap its optimizer, which keeps its state. `loading`: arguments of keras.models.load_model."""
     custom = {cls.__name__: cls for cls in custom_optimizers or ()}
     model = keras.models.load_model(filepath, custom_objects={**custom, **(objects or {})}, **loading)
     if getattr(model, "optimizer", None) is not None:
@@ -121,7 +121,7 @@ def load_model(
 
 
 def replace_callbacks(module: Any, keras: Any) -> None:
-    """Put callbacks for Keras 3 in place of those of `module`."""
+    """Replace the callbacks of `module` by those for Keras 3."""
     if used_as(keras) and _loaded() is not None:
         from paceline.keras3.callbacks import CALLBACKS
 
@@ -130,7 +130,7 @@ def replace_callbacks(module: Any, keras: Any) -> None:
 
 
 def sync_batch_normalization(original: Any) -> Any:
-    """A decorator: `original`, or the one for Keras 3."""
+    """Return SyncBatchNormalization for Keras 3 if it is in use, else `original` (a decorator)."""
     if not any(base.__module__.startswith("keras.src.") for base in original.__mro__) or _loaded() is None:
         return original
     from paceline.keras3.batch_norm import SyncBatchNormalization
@@ -144,14 +144,14 @@ def _is_keras_variable(variable: Any) -> bool:
 
 
 def tensorflow_variables(variables: Iterable[Any]) -> list[Any]:
-    """The tf.Variables inside those of Keras 3; others as they are."""
+    """Replace variables of Keras 3 by their tf.Variables; others stay as they are."""
     return [variable.value if _is_keras_variable(variable) else variable for variable in variables]
 
 
 def broadcast_variables(variables: Iterable[Any]) -> list[Any]:
-    """tf.Variables to broadcast, without the states of random number generators: ranks must drop different units.
+    """Return the tf.Variables to broadcast, without random number generators: ranks must drop different units.
 
-    `model.variables` of Keras 3 has these, that of Keras 2 has not.
+    `model.variables` of Keras 3 includes their states, that of Keras 2 does not.
     """
     chosen = (
         variable
@@ -162,7 +162,7 @@ def broadcast_variables(variables: Iterable[Any]) -> list[Any]:
 
 
 def build_optimizer(model: Any, optimizer: Any) -> None:
-    """For elastic state: a worker that joins later must have as many optimizer variables as the others."""
+    """Build the optimizer for elastic state: a worker that joins later must have as many variables as the others."""
     if is_optimizer(optimizer):
         from paceline.keras3 import state
 
@@ -170,7 +170,7 @@ def build_optimizer(model: Any, optimizer: Any) -> None:
 
 
 def forget_accumulated(optimizer: Any) -> None:
-    """For elastic state: after ranks came or went, all start a new round of backward_passes_per_step."""
+    """Restart backward_passes_per_step for elastic state: all ranks start a new round after ranks joined or left."""
     if is_optimizer(optimizer):
         from paceline.keras3.optimizer import find
 

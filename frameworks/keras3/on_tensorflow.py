@@ -1,4 +1,4 @@
-"""How Keras 3 on TensorFlow talks to other ranks; `on_torch` has the same names for PyTorch.
+"""Communication of Keras 3 on TensorFlow; `on_torch` has the same names for PyTorch.
 
 Every operation is named. TensorFlow drops names of operations that run eagerly, so those run inside a small
 `tf.function`.
@@ -32,10 +32,10 @@ from paceline.native.world import process
 LIBRARY = "tensorflow"  # Horovod's
 # An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.
 _SCOPE = "horovod/"
-# What Horovod's TensorFlow operations cannot carry travels as float32.
+# Types that Horovod's TensorFlow operations do not support are sent as float32.
 _CARRIED_AS_FLOAT32 = (tf.bfloat16,)
 
-# More compiled reductions than these are given up, the oldest first: one costs a trace, nothing else.
+# Above this number the oldest compiled reductions are dropped; the only cost is a new trace.
 _MOST_REDUCTIONS = 128
 
 
@@ -56,7 +56,7 @@ def _elastic() -> bool:
 
 
 def takes_part(process_set: Any) -> bool:
-    """Whether this rank has anyone to talk to. In elastic mode that changes while a graph lives: always yes."""
+    """True if this rank has peers. In elastic mode that changes while a graph lives: always True."""
     return _elastic() or (process_set.included() and process_set.size() > 1)
 
 
@@ -67,12 +67,12 @@ def _ranks(process_set: Any, dtype: Any) -> Any:
 
 
 def _unfoldable(tensors: Sequence[Any]) -> list[Any]:
-    """The same tensors, as something that TensorFlow cannot know before it runs.
+    """The same tensors, hidden from constant folding: TensorFlow cannot know them before it runs.
 
-    Horovod's operations are registered as functions of their input, so TensorFlow would call them once on a constant,
-    while it compiles, and take that answer (a pipelined exchange has none yet: zeros) for all steps. Nothing is copied:
-    a dimension is put in at a place drawn from [0, 1), and taken away. Of operations with state, a draw is one that
-    does not order what follows it.
+    Horovod's operations are registered as functions of their input. TensorFlow would call them once on a constant while
+    it compiles, and reuse that answer (zeros, for a pipelined exchange) in all steps. Instead, a dimension is inserted
+    at a position drawn from [0, 1) and removed again, which copies nothing. A random draw is stateful, but does not
+    order the operations after it.
     """
     with tf.device("CPU:0"):
         zero = tf.raw_ops.RandomUniformInt(shape=tf.zeros([0], tf.int32), minval=0, maxval=1, seed=1, seed2=1)
@@ -85,7 +85,7 @@ def _unfoldable(tensors: Sequence[Any]) -> list[Any]:
 
 
 def _sparse(grad: Any, settings: Settings, index: int) -> Any:
-    """The IndexedSlices of all ranks, one behind the other: their sum, or their average."""
+    """Concatenate the IndexedSlices of all ranks: their sum or their average."""
     if settings.op not in (hvd.Average, hvd.Sum):
         raise UsageError(
             "A sparse gradient (tf.IndexedSlices) can be averaged or summed, nothing else.",
@@ -107,7 +107,7 @@ def _sparse(grad: Any, settings: Settings, index: int) -> Any:
 
 
 def _dense(grads: Sequence[Any], settings: Settings, name: str) -> list[Any]:
-    """One message: a single tensor or an explicit group."""
+    """Reduce dense gradients in one message: a single tensor or an explicit group."""
     carried = [tf.cast(grad, tf.float32) if grad.dtype in _CARRIED_AS_FLOAT32 else grad for grad in _unfoldable(grads)]
     options: dict[str, Any] = {
         "device_dense": settings.device_dense,
@@ -128,12 +128,12 @@ def _dense(grads: Sequence[Any], settings: Settings, name: str) -> list[Any]:
 
 
 def full_names(name: str, count: int) -> list[str]:
-    """What Horovod calls an allreduce of `name`, or its so many members."""
+    """Names that Horovod gives an allreduce of `name`, or the `count` tensors of a grouped one."""
     return [name] if count == 1 else [f"{name}_{number + 1}of{count}" for number in range(count)]
 
 
 def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[], list[Any]]:
-    """One message of dense tensors, in a graph, where operations wait for each other by themselves."""
+    """Start one message of dense tensors. In a graph, operations wait for each other by themselves."""
     with tf.name_scope(_SCOPE):
         results = _dense(tensors, settings, name)
     return lambda: results
@@ -157,21 +157,21 @@ def _reduce(
 def _dense_of(
     grads: Sequence[Any], settings: Settings, indices: Sequence[int], group: Sequence[int]
 ) -> tuple[list[int], list[Any], str]:
-    """Of a group the positions of dense gradients, these, and the name that they travel under."""
+    """Positions of a group's dense gradients, these gradients, and the name of their message."""
     dense = [position for position in group if not isinstance(grads[position], tf.IndexedSlices)]
     many = [grads[position] for position in dense]
     return dense, many, settings.bucket([indices[position] for position in dense], many) if dense else ""
 
 
 class Reducer(Reduction):
-    """See Reduction: in a graph."""
+    """Reduction in a graph."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have an operation of each variable
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs with an operation for each variable
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
-        """See Reduction."""
+        """Return the reduced gradients. Eager calls run a compiled function."""
         settings, exchange = self._settings, self.exchange
         grads = [
             grad if isinstance(grad, tf.IndexedSlices) and not self.dense else tf.convert_to_tensor(grad)
@@ -183,8 +183,8 @@ class Reducer(Reduction):
         if not grads:
             return grads
         groups = split(settings.groups, keys, key_of)
-        # A function of the gradients that outlives this object: a tape is made anew in every step. So it is without the
-        # variables in the settings' groups, which would live as long.
+        # The function outlives this object, because every step makes a new tape. It must not hold the variables in the
+        # settings' groups, which would live as long.
         if exchange is not None:
             buckets = exchange.wire.buckets(indices, groups, grads)
             exchange.begin(buckets)
@@ -203,7 +203,7 @@ class Reducer(Reduction):
         return list(self._compiled(reduce, indices, groups)(grads))
 
     def _begin_travel(self, grads: Sequence[Any], indices: Sequence[int], groups: Sequence[Sequence[int]]) -> None:
-        """Here, because compiled steps run no Python; those that were compiled before, too."""
+        """Prepare codec and collective of each message here, because compiled steps run no Python."""
         travel = self._settings.travel
         if travel is None:
             return
@@ -215,7 +215,7 @@ class Reducer(Reduction):
                 travel.begin(name, functools.partial(full_names, name, len(dense)), members, many)
 
     def _enter_graph(self) -> bool:
-        """Return whether operations of this graph can have the exchange's names: each is there once.
+        """Return whether operations of this graph can have the exchange's names: a graph may hold each name once.
 
         Raises UsageError if an optimizer's gradients are reduced twice.
         """
@@ -237,7 +237,7 @@ class Reducer(Reduction):
     def _compiled(
         self, reduce: Callable[..., list[Any]], indices: Sequence[int], groups: Sequence[Sequence[int]]
     ) -> Any:
-        """`reduce` compiled, or what was compiled before for the same."""
+        """Return `reduce` compiled, from the cache if the same reduction was compiled before."""
         key: tuple[Any, ...] = (tuple(indices), tuple(map(tuple, groups)), self._settings.process_set.size())
         if self.exchange is not None:
             functions = self.exchange.wire.functions
@@ -250,7 +250,7 @@ class Reducer(Reduction):
         return functions[key]
 
     def scale_local(self, grad: Any) -> Any:
-        """A gradient that stays on this rank, weighed like one rank's share of an average."""
+        """Divide a gradient that stays on this rank by the number of ranks, as for its share of an average."""
         if isinstance(grad, tf.IndexedSlices):
             ranks = _ranks(self._settings.process_set, grad.values.dtype)
             return tf.IndexedSlices(grad.values / ranks, grad.indices, grad.dense_shape)
@@ -258,20 +258,20 @@ class Reducer(Reduction):
 
 
 class Accumulator:
-    """Sums the gradients of `passes` backward passes before they are reduced; counts in the graph.
+    """Sum the gradients of backward_passes_per_step backward passes before reduction; the count lives in the graph.
 
-    Compiled steps of different variables, which may take turns, count their passes apart. A pass is counted when all of
-    it is done: one that raises before leaves sums and number as they were, on every rank.
+    Compiled steps of different variables, which may alternate, count their passes separately. A pass counts when all of
+    it is done: one that raises leaves sums and count unchanged, on every rank.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._buffers: dict[int, Any] = {}
         self._passes: dict[frozenset[int], Any] = {}
-        self.counter: Any = None  # passes of the variables that `add` was called with last; the name is Horovod's
+        self.counter: Any = None  # passes of the variables of the last `add`; the name is Horovod's
 
     def add(self, grads: Sequence[Any], indices: Sequence[int], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """The reduced sums if this was the last pass, the sums so far if not."""
+        """Return the reduced sums after the last pass, the sums so far otherwise."""
         settings = self._settings
         passes = self.counter = self._number_of(frozenset(indices))
         buffers, sums = [], []
@@ -297,7 +297,7 @@ class Accumulator:
                 passes.assign(number)
 
         def here() -> list[Any]:
-            # Within a branch. What is assigned there does not wait for tensors from without, whatever it depends on.
+            # Copies within the branch: assignments there do not wait for tensors outside, despite dependencies.
             return [tf.identity(one) for one in sums]
 
         def flush() -> list[Any]:
@@ -315,7 +315,7 @@ class Accumulator:
         return list(tf.cond(tf.equal(done, settings.backward_passes_per_step), flush, wait))
 
     def reset(self) -> None:
-        """Start afresh."""
+        """Reset all sums and counts to zero."""
         for one in (*self._passes.values(), *self._buffers.values()):
             one.assign(tf.zeros_like(one))
 
@@ -336,17 +336,17 @@ class Accumulator:
 
 
 def tensors_like(arrays: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Tensors with the values of NumPy arrays, in the types of the variables."""
+    """Convert NumPy arrays to tensors of the variables' types."""
     return [tf.constant(array, native(variable).dtype) for array, variable in zip(arrays, variables)]
 
 
 def finite(tensors: Sequence[Any]) -> bool:
-    """Whether no tensor has an infinity or a NaN; not in a graph."""
+    """True if no tensor has an infinity or a NaN; eager tensors only."""
     return all(bool(tf.reduce_all(tf.math.is_finite(tensor))) for tensor in tensors)
 
 
 def gradients(loss: Any, variables: Sequence[Any], grad_loss: Any, tape: Any) -> list[Any]:
-    """What Keras 2's optimizers computed: gradients of a tensor (with its tape) or of a function without arguments."""
+    """Compute gradients as Keras 2's optimizers did: of a tensor (with its tape) or of a function without arguments."""
     if callable(loss):
         with tape if tape is not None else tf.GradientTape() as recording:
             recording.watch([native(variable) for variable in variables])
@@ -361,22 +361,22 @@ def gradients(loss: Any, variables: Sequence[Any], grad_loss: Any, tape: Any) ->
 
 
 def here() -> Any:
-    """What tells apart this graph from others; None when executing eagerly."""
+    """Return the current graph as a key; None when executing eagerly."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def native(variable: Any) -> Any:
-    """The tf.Variable in a Keras variable."""
+    """Return the tf.Variable in a Keras variable."""
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
 
 
 def value(variable: Any) -> Any:
-    """The tensor in a variable, through which no gradient flows."""
+    """Return the tensor in a variable; no gradient flows through it."""
     return tf.stop_gradient(tf.convert_to_tensor(native(variable)))
 
 
 def _named(operation: Callable[..., Any], name: str, *args: Any) -> Any:
-    """A function of one tensor that runs `operation` under `name`, eagerly or not."""
+    """Return a function of one tensor that runs `operation` under `name`, eagerly or not."""
     key, functions = (operation, name, *args), _known().functions
     if key not in functions:
 
@@ -389,7 +389,7 @@ def _named(operation: Callable[..., Any], name: str, *args: Any) -> Any:
 
 
 def call_named(function: Callable[..., Any], given: inspect.BoundArguments) -> Any:
-    """Call one of Horovod's functions of a tensor, or of tensors, with these arguments, so that its name is kept."""
+    """Call one of Horovod's functions with these arguments in a graph, so that the operation keeps its name."""
     if not tf.executing_eagerly():
         return function(*given.args, **given.kwargs)
     options = dict(given.arguments)
@@ -419,13 +419,13 @@ def _broadcast(tensors: Any, name: str, root_rank: int) -> Any:
 
 
 def average(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-    """The average over all ranks of an array of float64."""
+    """Average a float64 array over all ranks."""
     result: np.ndarray[Any, Any] = _named(_average, f"HorovodAllreduce_{name}")(tf.constant(values)).numpy()
     return result
 
 
 def broadcast(variables: Sequence[Any], root_rank: int, name: str) -> None:
-    """Give all ranks the root's values of Keras variables."""
+    """Assign the root's values of Keras variables on all ranks."""
     carried = []
     for variable in variables:
         value = tf.convert_to_tensor(native(variable))
@@ -436,10 +436,10 @@ def broadcast(variables: Sequence[Any], root_rank: int, name: str) -> None:
 
 
 def gather_object(value: Any, name: str) -> list[Any]:
-    """Every rank's `value`, by rank."""
+    """Gather `value` of every rank, ordered by rank."""
     return list(hvd.allgather_object(value, name=name))
 
 
 def broadcast_object(value: Any, root_rank: int, name: str) -> Any:
-    """The root's `value`."""
+    """Return the root's `value` on all ranks."""
     return hvd.broadcast_object(value, root_rank, name=name)

@@ -1,4 +1,4 @@
-"""How Keras 3 on PyTorch talks to other ranks; `on_tensorflow` has the same names for TensorFlow."""
+"""Communication of Keras 3 on PyTorch; `on_tensorflow` has the same names for TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from paceline.keras3.settings import Reduction, Settings, exchanged, split
 from paceline.keras3.weighing import unusable
 
 LIBRARY = "torch"  # Horovod's
-# What Horovod cannot carry on CPUs travels as float32.
+# Types that Horovod does not support on CPUs are sent as float32.
 _CARRIED_AS_FLOAT32 = (torch.bfloat16,)
 
 
 def takes_part(process_set: Any) -> bool:
-    """Whether this rank has anyone to talk to."""
+    """True if this rank has peers."""
     return bool(process_set.included() and process_set.size() > 1)
 
 
@@ -31,14 +31,14 @@ def _carried(tensor: Any) -> Any:
 
 
 def full_names(name: str, count: int) -> list[str]:
-    """What Horovod calls an allreduce of `name`, or its so many members."""
+    """Names that Horovod gives an allreduce of `name`, or the `count` tensors of a grouped one."""
     if count == 1:
         return [f"allreduce.{name}"]
     return [f"grouped_allreduce.{name}_{number + 1}of{count}" for number in range(count)]
 
 
 def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[], list[Any]]:
-    """Start one message of dense tensors; what is returned waits for it."""
+    """Start one message of dense tensors; the returned function waits for it."""
     packed = [settings.compression.compress(_carried(tensor)) for tensor in tensors]
     carried, contexts = [tensor for tensor, _ in packed], [context for _, context in packed]
     options: dict[str, Any] = {
@@ -63,7 +63,7 @@ def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[],
 
 
 def _start_dense(tensors: Sequence[Any], settings: Settings, indices: Sequence[int]) -> Callable[[], list[Any]]:
-    """Start one message of dense gradients of these variables, if there are any; what is returned waits for it."""
+    """Start one message of the dense gradients of these variables, if any; the returned function waits for it."""
     if not tensors:
         return list
     name = settings.bucket(indices, tensors)
@@ -75,7 +75,7 @@ def _start_dense(tensors: Sequence[Any], settings: Settings, indices: Sequence[i
 def _start_group(
     tensors: Sequence[Any], settings: Settings, indices: Sequence[int], group: Sequence[int]
 ) -> Callable[[], list[tuple[int, Any]]]:
-    """Start one group's messages; what is returned waits for them."""
+    """Start one group's messages; the returned function waits for them."""
     dense = [position for position in group if not tensors[position].is_sparse]
     waiting: list[tuple[int, Callable[[], Any]]] = []
     for position in group:
@@ -103,10 +103,10 @@ def _reduce(
 
 
 class Reducer(Reduction):
-    """See Reduction: eagerly."""
+    """Eager reduction."""
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
-        """See Reduction."""
+        """Return the reduced gradients."""
         tensors = [grad.to_dense() if self.dense and grad.is_sparse else grad for grad in grads]
         if not takes_part(self._settings.process_set):
             return tensors
@@ -123,14 +123,14 @@ class Reducer(Reduction):
         return exchanged(self.exchange, tensors, buckets, groups)
 
     def scale_local(self, grad: Any) -> Any:
-        """A gradient that stays on this rank, weighed like one rank's share of an average."""
+        """Divide a gradient that stays on this rank by the number of ranks, as for its share of an average."""
         return grad / self._settings.process_set.size()
 
 
 class Accumulator:
-    """Sums the gradients of `passes` backward passes before they are reduced; for each set of variables apart.
+    """Sum the gradients of backward_passes_per_step backward passes before reduction, separately for each variable set.
 
-    A pass is counted when all of it is done: one that raises before leaves sums and number as they were.
+    A pass counts when all of it is done: one that raises leaves sums and count unchanged.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -140,7 +140,7 @@ class Accumulator:
         self._due = False
 
     def add(self, grads: Sequence[Any], indices: Sequence[int], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """The reduced sums if this was the last pass, the sums so far if not."""
+        """Return the reduced sums after the last pass, the sums so far otherwise."""
         settings, key = self._settings, frozenset(indices)
         sums = []
         for grad, index in zip(grads, indices):
@@ -159,7 +159,7 @@ class Accumulator:
         return sums
 
     def reset(self) -> None:
-        """Start afresh."""
+        """Drop all sums and counts."""
         self._passes.clear()
         self._buffers.clear()
 
@@ -172,7 +172,7 @@ class Accumulator:
 
 
 def checked(weight: Any, rank: int) -> float:
-    """Return a weight as a number. Raises UsageError where it is negative or not finite."""
+    """Return a weight as a number. Raises UsageError if it is negative or not finite."""
     w = float(weight)
     if not 0 <= w < float("inf"):
         raise unusable(w, f"Rank {rank}: ")
@@ -180,9 +180,9 @@ def checked(weight: Any, rank: int) -> float:
 
 
 def with_weight(grad: Any, weight: float, dense: bool) -> Any:
-    """Return the elements of a gradient times a weight, and the weight behind them; zeros at the weight 0.
+    """Return the flattened gradient times a weight, with the weight appended; zeros if the weight is 0.
 
-    Raises UsageError for a sparse gradient unless it becomes `dense`, and for one of float16.
+    Raises UsageError for a sparse gradient unless `dense` is set, and for float16.
     """
     grad = grad.to_dense() if dense and grad.is_sparse else grad
     if grad.is_sparse or grad.dtype == torch.float16:
@@ -195,59 +195,59 @@ def with_weight(grad: Any, weight: float, dense: bool) -> Any:
 
 
 def mean_of(flat: Any, grad: Any, divided: bool) -> Any:
-    """Return the mean in a result, in shape and type of the gradient; zeros where no rank had weight."""
+    """Return the mean from a result, in the gradient's shape and type; zeros if no rank had weight."""
     body = flat[:-1] if divided or not flat[-1] > 0 else flat[:-1] / flat[-1]
     return body.reshape(grad.shape).to(grad.dtype)
 
 
 def mean_or(flat: Any, value: Any) -> Any:
-    """Return the mean in a result, or `value` where no rank had weight."""
+    """Return the mean from a result, or `value` if no rank had weight."""
     return mean_of(flat, value, False) if flat[-1] > 0 else value
 
 
 def tensors_like(arrays: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Tensors with the values of NumPy arrays, in the types of the variables."""
+    """Convert NumPy arrays to tensors of the variables' types."""
     return [torch.from_numpy(array).to(native(variable).dtype) for array, variable in zip(arrays, variables)]
 
 
 def finite(tensors: Sequence[Any]) -> bool:
-    """Whether no tensor has an infinity or a NaN."""
+    """True if no tensor has an infinity or a NaN."""
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def here() -> Any:
-    """PyTorch executes eagerly: there is only one place."""
+    """Return None: PyTorch executes eagerly, without graphs to tell apart."""
     return None
 
 
 def after_checks() -> AbstractContextManager[Any]:
-    """A context: what is done within is done after all checks so far, as PyTorch does it."""
+    """Return an empty context: PyTorch runs checks and updates in program order."""
     return nullcontext()
 
 
 def native(variable: Any) -> Any:
-    """The torch.nn.Parameter in a Keras variable."""
+    """Return the torch.nn.Parameter in a Keras variable."""
     return getattr(variable, "value", variable)
 
 
 def value(variable: Any) -> Any:
-    """The tensor in a variable, through which no gradient flows."""
+    """Return the tensor in a variable; no gradient flows through it."""
     return native(variable).detach()
 
 
 def call_named(function: Callable[..., Any], given: inspect.BoundArguments) -> Any:
-    """Call one of Horovod's functions with these arguments, so that its name is kept."""
+    """Call one of Horovod's functions with these arguments; the operation keeps its name."""
     return function(*given.args, **given.kwargs)
 
 
 def average(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-    """The average over all ranks of an array of float64."""
+    """Average a float64 array over all ranks."""
     result: np.ndarray[Any, Any] = hvd.allreduce(torch.from_numpy(values), op=hvd.Average, name=name).numpy()
     return result
 
 
 def broadcast(variables: Sequence[Any], root_rank: int, name: str) -> None:
-    """Give all ranks the root's values of Keras variables."""
+    """Assign the root's values of Keras variables on all ranks."""
     carried = [_carried(native(variable).detach()).cpu().contiguous() for variable in variables]
     handles = [hvd.broadcast_async(tensor, root_rank, f"{name}_{index}") for index, tensor in enumerate(carried)]
     for variable, handle in zip(variables, handles):
@@ -255,10 +255,10 @@ def broadcast(variables: Sequence[Any], root_rank: int, name: str) -> None:
 
 
 def gather_object(value: Any, name: str) -> list[Any]:
-    """Every rank's `value`, by rank."""
+    """Gather `value` of every rank, ordered by rank."""
     return list(hvd.allgather_object(value, name=name))
 
 
 def broadcast_object(value: Any, root_rank: int, name: str) -> Any:
-    """The root's `value`."""
+    """Return the root's `value` on all ranks."""
     return hvd.broadcast_object(value, root_rank, name=name)

@@ -1,9 +1,9 @@
 """Make a Keras 3 optimizer average its gradients over all ranks.
 
-The wrapped optimizer is not copied: the result is a second face of the same object. It shares the attributes of the
-one that was given (variables, schedule, everything), so neither can drift from the other, and its class is a subclass
-of the given one's, under the same name, that averages gradients before the inherited `apply` sees them. Everything
-after that (unscaling, clipping, weight decay, the update, moving averages, counting) is Keras' own.
+The wrapped optimizer is not copied: the result is a second view of the same object. It shares all attributes of the
+original (variables, schedule, everything), so the two cannot diverge. Its class is a subclass of the original's class
+with the same name, which averages gradients before the inherited `apply` gets them. All later steps (unscaling,
+clipping, weight decay, the update, moving averages, counting) are Keras' own.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from paceline.native.library import loaded
 
 
 class Distributed:
-    """The part of the made class that is ours; `super()` is the class of the wrapped optimizer."""
+    """Paceline's part of the made class; `super()` is the class of the wrapped optimizer."""
 
     _distributed_settings: Settings
-    # Outside of the instance's dictionary, which is shared with the optimizer that was given.
+    # Outside the instance's dictionary, which is shared with the original optimizer.
     __slots__ = ()
 
     @property
@@ -50,11 +50,11 @@ class Distributed:
 
     @property
     def _agg_helper(self) -> Any:
-        """Horovod's name for what adds up gradients; None unless backward_passes_per_step > 1."""
+        """Accumulator of gradients under Horovod's name; None unless backward_passes_per_step > 1."""
         return self._distributed.accumulator
 
     def __reduce__(self) -> Any:
-        # A copy or a pickle is the wrapped optimizer's, for processes without Horovod.
+        # A copy or a pickle is of the wrapped class, for processes without Horovod.
         plan: Any = super().__reduce__()
         rebuild, *rest = plan
         lineage = type(self).__mro__
@@ -64,7 +64,7 @@ class Distributed:
     def weight(self) -> Any:
         """Weight of this rank's gradients (docs/guides/weights.md): None, "samples", a number, or a variable of one.
 
-        It holds from the next step on, also where Model.fit has compiled one.
+        It applies from the next step on, also if Model.fit has compiled one.
         """
         return self._distributed.weight
 
@@ -74,21 +74,24 @@ class Distributed:
             _compile_anew(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Keras would take a variable for one of the optimizer's, which are saved, and broadcast from one rank.
+        # Keras would treat a variable as one of the optimizer's, to be saved and broadcast.
         if name == "weight":
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
     def register_local_var(self, var: Any) -> None:
-        """Leave the gradients of `var` on this rank: they are not averaged."""
+        """Keep the gradients of `var` on this rank: they are not averaged."""
         self._distributed.local.add(self._var_key(var))  # type: ignore[attr-defined]
 
     def drain(self) -> int:
-        """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
+        """Apply the updates whose gradients are in flight. Nothing to do for a synchronous exchange.
 
-        All ranks must call it after the same update; not in a graph. The next K - 1 updates will be left out, as at the
+        Call it on all ranks after the same update, not in a graph. The next K - 1 updates are skipped, as at the
         beginning. Gradients that overflowed under loss scaling make no update.
+
+        Returns:
+            The number of updates.
         """
         state = self._distributed
         if state.exchange is None:
@@ -115,18 +118,19 @@ class Distributed:
         return dict(enumerate(self._trainable_variables))  # type: ignore[attr-defined]
 
     def real_weights(self) -> AbstractContextManager[Any]:
-        """A context, for evaluation and saving, in which variables are what the updates made of them. Not in a graph.
+        """Context, for evaluation and saving, with the weights that updates produced. Not in a graph.
 
-        Only a pipelined exchange with a correction lets them be anything else between updates: what they are expected
-        to be when their gradients will be applied.
+        Only a pipelined exchange with a correction changes variables between updates: to a prediction of the weights to
+        which their gradients will be applied.
         """
         exchange = self._distributed.exchange
         return nullcontext() if exchange is None else exchange.real_weights()
 
     def in_flight(self) -> dict[str, Any] | None:
-        """The gradients in flight, as NumPy arrays, to be saved beside the model; None if there are none.
+        """Return the gradients in flight as NumPy arrays, to be saved with the model; None if there are none.
 
-        Asks no other rank and changes nothing; every rank has the same, but for what error feedback of a codec keeps.
+        Involves no other rank and changes nothing. Every rank has the same, except for the residuals of a codec's error
+        feedback.
         """
         distributed = self._distributed
         if distributed.exchange is not None:
@@ -136,7 +140,10 @@ class Distributed:
         return None if travel is None else with_residuals(None, travel.state(), Sync.tag)
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
-        """Go on with gradients in flight that `in_flight` returned; all ranks with the same. Not in a graph."""
+        """Continue with gradients in flight from `in_flight`.
+
+        Call it on all ranks with the same state, not in a graph.
+        """
         distributed = self._distributed
         if distributed.exchange is None:
             if state is not None and state["in_flight"]:
@@ -165,17 +172,17 @@ class Distributed:
         distributed.exchange.load(state, buckets, self._weights)
 
     def forget_accumulated(self) -> None:
-        """Drop gradients that wait for further backward passes or are in flight (after ranks came or went)."""
+        """Drop accumulated gradients and gradients in flight, after ranks joined or left."""
         if self._distributed.exchange is not None:
             self._distributed.exchange.forget()
         if self._distributed.accumulator is not None:
             self._distributed.accumulator.reset()
 
-    # What Keras and users call.
+    # Methods that Keras and users call.
 
     @unconverted
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
-        """As Keras', after averaging."""
+        """Average gradients, then apply them as Keras does."""
         inherited = super().apply  # type: ignore[misc]
         if self._distributed.updating is not None:
             inherited(grads, trainable_variables)
@@ -195,7 +202,10 @@ class Distributed:
         skip_gradients_aggregation: bool = False,
         experimental_aggregate_gradients: bool = True,
     ) -> Any:
-        """As Keras', after averaging. The last three are Keras 2's; either of the last two leaves averaging out."""
+        """Average gradients, then apply them as Keras does.
+
+        The last three arguments are Keras 2's; either of the last two disables averaging.
+        """
         inherited = super().apply_gradients  # type: ignore[misc]
         pairs = list(grads_and_vars)
         if self._distributed.updating is not None or not pairs:
@@ -206,8 +216,8 @@ class Distributed:
         return self._iterations  # type: ignore[attr-defined]
 
     def _clip_gradients(self, grads: list[Any]) -> list[Any]:
-        # Keras calls this once for every update and, when it accumulates by itself (gradient_accumulation_steps),
-        # only in the step that updates: there the sums are averaged, and clipped afterwards.
+        # Keras calls this once for every update. When it accumulates by itself (gradient_accumulation_steps), it calls
+        # it only in the step that updates: the sums are averaged there, and clipped afterwards.
         if self.gradient_accumulation_steps and self._distributed.updating is not None:  # type: ignore[attr-defined]
             grads = reduce(self, grads, self._distributed.updating)
         clipped: list[Any] = super()._clip_gradients(grads)  # type: ignore[misc]
@@ -215,7 +225,7 @@ class Distributed:
 
     @property
     def iterations(self) -> Any:
-        """Counts backward passes, as Horovod and LearningRateSchedules do. Adam's bias correction needs updates."""
+        """Number of backward passes, as for Horovod and LearningRateSchedules. Adam's bias correction needs updates."""
         passes = self._distributed_settings.backward_passes_per_step
         if passes > 1 and self._distributed.updating is not None:
             return keras.ops.floor_divide(self._iterations, passes)  # type: ignore[attr-defined]
@@ -225,7 +235,7 @@ class Distributed:
         rate = super()._get_current_learning_rate()  # type: ignore[misc]
         return rate if self._distributed.exchange is None else self._distributed.exchange.around.rate(rate)
 
-    # Keras 2's way, still used by scripts with a loop of their own.
+    # Keras 2's methods, still used by scripts with their own loop.
 
     @unconverted
     def _compute_gradients(self, loss: Any, var_list: Sequence[Any], grad_loss: Any = None, tape: Any = None) -> Any:
@@ -235,12 +245,12 @@ class Distributed:
 
     @unconverted
     def compute_gradients(self, loss: Any, var_list: Sequence[Any], tape: Any = None) -> Any:
-        """Pairs of averaged gradient and variable, for `apply_gradients`."""
+        """Return pairs of averaged gradient and variable, for `apply_gradients`."""
         return self._compute_gradients(loss, var_list, None, tape)
 
     @unconverted
     def get_gradients(self, loss: Any, params: Sequence[Any]) -> list[Any]:
-        """Averaged gradients of `params`, for `apply_gradients`."""
+        """Return averaged gradients of `params`, for `apply_gradients`."""
         inherited = getattr(super(), "get_gradients", None)
         variables = list(params)
         wire = self._distributed.wire
@@ -255,7 +265,7 @@ class Distributed:
 
 
 def _numbered(settings: Settings) -> Settings:
-    """`settings` with a name that no other optimizer of this world has, so that operations of two never meet."""
+    """Return `settings` with a name unique in this world, so that operations of two optimizers never match."""
     library = loaded(communication().LIBRARY)
 
     def names(number: int) -> list[str]:
@@ -280,7 +290,7 @@ def _class_for(wrapped: type[Any], settings: Settings) -> type[Any]:
         "__doc__": wrapped.__doc__,
         "_distributed_settings": settings,
     }
-    # Optimizers written for Keras 2 take no learning rate there.
+    # Optimizers written for Keras 2 have no learning rate argument there.
     if len(inspect.signature(wrapped.update_step).parameters) == 3:
         namespace["update_step"] = _update_step_of_two(wrapped.update_step)
     made = type(wrapped.__name__, (Distributed, wrapped), namespace)
@@ -289,8 +299,8 @@ def _class_for(wrapped: type[Any], settings: Settings) -> type[Any]:
 
 
 def _serialize_as(made: type[Any], wrapped: type[Any]) -> None:
-    """Have files name the wrapped class, so that they load where there is no Horovod."""
-    # Keras on PyTorch makes subclasses of its public classes, under the same names.
+    """Make files name the wrapped class, so that they load without Horovod."""
+    # Keras on PyTorch makes subclasses of its public classes with the same names.
     public = (base for base in wrapped.__mro__ if base.__name__ == wrapped.__name__)
     names = [name for base in public if (name := api_export.get_name_from_symbol(base))]
     if names:
@@ -300,14 +310,14 @@ def _serialize_as(made: type[Any], wrapped: type[Any]) -> None:
 
 
 def find(optimizer: Any) -> Any:
-    """The wrapped optimizer that `optimizer` is or holds; None if there is none."""
+    """Return the wrapped optimizer that `optimizer` is or holds; None if there is none."""
     while optimizer is not None and not isinstance(optimizer, Distributed):
         optimizer = getattr(optimizer, "inner_optimizer", None)
     return optimizer
 
 
 def distribute(optimizer: Any, settings: Settings) -> Any:
-    """`optimizer` as one that averages gradients. An optimizer that holds another (loss scaling) keeps its place."""
+    """Wrap an optimizer so that it averages gradients; of one that holds another (loss scaling), the inner one."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise UsageError(
             f"DistributedOptimizer got {type(optimizer).__name__}, which is no optimizer of Keras {keras.__version__}.",
@@ -330,16 +340,16 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     made = _class_for(type(optimizer), settings)
     result = object.__new__(made)
     object.__setattr__(result, "__dict__", optimizer.__dict__)
-    # In the order of creation: threads may use them in any. Before init() there is no world to count in.
+    # Numbered in the order of creation: threads may use them in any order. Before init() there is no world to count in.
     if communication().hvd.is_initialized():
         _ = result._distributed
     return result
 
 
 def _compile_anew(optimizer: Any) -> None:
-    """Let models that have trained with `optimizer` compile their step again: it would go on as it was, on TensorFlow.
+    """Make models that trained with `optimizer` compile their step again; on TensorFlow the old step would not change.
 
-    Assigning model.optimizer tells a model nothing, and a compiled step does not look at it.
+    Assigning model.optimizer does not notify a model, and a compiled step does not read it.
     """
     for one in gc.get_objects():
         if not issubclass(type(one), keras.Model):

@@ -1,6 +1,6 @@
-"""Steps without data of their own in Model.fit: a rank repeats its last batch until no rank has data.
+"""Steps without new data in Model.fit: a rank repeats its last batch until no rank has data.
 
-Such a step counts no samples, and metrics, moving averages and other variables without gradients stay as they are.
+Such a step counts no samples. Metrics, moving averages and other variables without gradients stay unchanged.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 
 class Marked(NamedTuple):
-    """A batch as Keras takes it; `own`: False where it repeats the last one, True, or a scalar tensor of either."""
+    """A batch for Keras. `own`: False if it repeats the last one, else True; or a scalar tensor of either."""
 
     batch: Any
     own: Any
 
 
 class PaddedAdapter(DataAdapter):
-    """The data of another adapter of Keras with more batches, all of them Marked."""
+    """Data of another adapter of Keras with more batches, all of them Marked."""
 
     def __init__(self, held: Any, batches: int) -> None:
         self._held = held
@@ -29,7 +29,7 @@ class PaddedAdapter(DataAdapter):
 
     @property
     def num_batches(self) -> int:
-        """Batches of an epoch."""
+        """Number of batches of an epoch."""
         return self._batches
 
     def get_tf_dataset(self) -> Any:
@@ -51,16 +51,16 @@ class PaddedAdapter(DataAdapter):
             yield Marked(last, False)
 
     def on_epoch_begin(self) -> None:
-        """Keras' hook."""
+        """Forward the hook."""
         self._held.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Keras' hook."""
+        """Forward the hook."""
         self._held.on_epoch_end()
 
 
 def unmarked(epoch: Any) -> Any:
-    """Return the steps of Keras' iterator over an epoch, with batches as they were before PaddedAdapter."""
+    """Return the steps of Keras' iterator over an epoch, with the batches of the original adapter."""
     if not isinstance(getattr(epoch, "data_adapter", None), PaddedAdapter):
         return epoch
     return _unmarked(epoch)
@@ -73,16 +73,16 @@ def _unmarked(epoch: Iterable[Any]) -> Iterator[Any]:
 
 
 def take_marked(model: Any, find: Callable[[Any], Any]) -> None:
-    """Let the train_step of `model`, its own or that of Keras, take batches that are Marked, besides others.
+    """Make the train_step of `model`, its own or Keras', accept Marked batches in addition to others.
 
-    `find`: of paceline.keras3.patches.
+    `find`: from paceline.keras3.patches.
     """
     step = model.train_step
     if isinstance(step, functools.partial) and step.func is _step:
         return
-    # Around Keras' __setattr__, which looks for layers and variables.
+    # Bypass Keras' __setattr__, which tracks layers and variables.
     object.__setattr__(model, "train_step", functools.partial(_step, model, find, step))
-    model.train_function = None  # has the step as it was
+    model.train_function = None  # it holds the old step
 
 
 def _step(model: Any, find: Callable[[Any], Any], original: Callable[[Any], Any], data: Any) -> Any:
@@ -90,7 +90,7 @@ def _step(model: Any, find: Callable[[Any], Any], original: Callable[[Any], Any]
         return original(data)
     if data.own is True:
         return original(data.batch)
-    model._symbolic_build(data_batch=data.batch)  # variables that the step would make have no value to keep
+    model._symbolic_build(data_batch=data.batch)  # variables created in the step would have no value to keep
     variables = {id(one): one for one in (*model.metrics_variables, *model.non_trainable_variables)}
     before = {key: keras.ops.copy(one.value) for key, one in variables.items()}
     state = find(model.optimizer)._distributed
@@ -102,5 +102,5 @@ def _step(model: Any, find: Callable[[Any], Any], original: Callable[[Any], Any]
     for key, one in variables.items():
         one.assign(before[key] if data.own is False else keras.ops.where(data.own, one.value, before[key]))
     metrics = model.get_metrics_result()
-    # A train_step of the model may return other things.
+    # The model's train_step may return other values.
     return metrics if isinstance(logs, dict) and logs.keys() == metrics.keys() else logs

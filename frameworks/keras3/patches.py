@@ -1,4 +1,4 @@
-"""Places where Keras 3 decides about an optimizer, or about its steps, without asking it."""
+"""Patches where Keras 3 decides about an optimizer, or about its steps, without consulting it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MARK = "_paceline_original"
 _BY_WEIGHT = "mean_with_sample_weight"
 _MEANS = ("sum_over_batch_size", "mean", _BY_WEIGHT)
 
-# The wrapped optimizer that one is or holds (paceline.keras3.optimizer.find).
+# Returns the wrapped optimizer that one is or holds (paceline.keras3.optimizer.find).
 Find = Callable[[Any], Any]
 
 
@@ -47,9 +47,9 @@ def _patch_compile(find: Find) -> None:
 
 
 def _patch_loss_scaling(find: Find) -> None:
-    """Average before the test for overflow: an overflow on one rank must skip the same step on all.
+    """Average before the overflow check: an overflow on one rank must skip the same step on all.
 
-    Keras puts a LossScaleOptimizer round the compiled optimizer for the policy mixed_float16; if only the inner one
+    Keras wraps the compiled optimizer in a LossScaleOptimizer for the policy mixed_float16. If only the inner one
     averaged, ranks without overflow would wait for the one that skips.
     """
     scaling = keras.optimizers.LossScaleOptimizer
@@ -71,7 +71,7 @@ def _patch_loss_scaling(find: Find) -> None:
     setattr(apply, _MARK, original)
     scaling.apply = apply
     scaling.register_local_var = register_local_var
-    # Those of the wrapped optimizer, which users do not have in their hands.
+    # Methods of the wrapped optimizer, which users cannot reach.
     scaling.drain = lambda self: find(self).drain()
     scaling.real_weights = lambda self: find(self).real_weights()
     scaling.in_flight = lambda self: find(self).in_flight()
@@ -89,7 +89,7 @@ def _patch_loss_scaling(find: Find) -> None:
 
 
 def _patch_train_step(find: Find) -> None:
-    """Note the batch size of a step for an optimizer that weighs by it."""
+    """Record the batch size of a step for an optimizer with weight="samples"."""
     trainer: Any = next(base for base in keras.Model.__mro__ if "train_step" in vars(base))  # of the backend
     original = trainer.train_step
 
@@ -112,7 +112,7 @@ def _patch_train_step(find: Find) -> None:
 
 
 def _samples(model: Any, data: Any) -> Any:
-    """Batch size; the sum of the sample weights where the loss is divided by that."""
+    """Batch size, or the sum of the sample weights if the loss is divided by that."""
     x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     losses = keras.tree.flatten(getattr(model, "loss", None))
     others = [one for one in losses if getattr(one, "reduction", _MEANS[0]) not in _MEANS]
@@ -135,7 +135,7 @@ def _samples(model: Any, data: Any) -> Any:
 
 
 def _patch_fit(find: Find) -> None:
-    """Take data of which ranks have unequally many batches."""
+    """Accept data with different numbers of batches on the ranks."""
     trainer: Any = next(base for base in keras.Model.__mro__ if "fit" in vars(base))  # of the backend
     original, build = trainer.fit, Trainer._symbolic_build
     names = list(inspect.signature(original).parameters)[1:]
@@ -158,7 +158,7 @@ def _patch_fit(find: Find) -> None:
 
 
 def install(find: Find) -> None:
-    """Put all in place, once."""
+    """Apply all patches, once."""
     if not hasattr(Trainer.compile, _MARK):
         _patch_compile(find)
     if not hasattr(keras.Model.train_step, _MARK):

@@ -1,7 +1,8 @@
-"""Ranks that have gradients of different variables in an update would wait for each other for ever: they are told.
+"""Check that ranks have gradients of the same variables in an update; otherwise they would wait for ever.
 
-A gradient is None in a step as that was traced, so ranks compare the variables that have one before the first step with
-these. Compiled steps run no Python, so an elastic job, whose ranks begin at different times, compares nothing.
+Whether a gradient is None is fixed when a step is traced. So ranks compare the variables with gradients before the
+first step with them. Compiled steps run no Python; therefore an elastic job, whose ranks begin at different times,
+compares nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from paceline.native.agreement import extremes, not_met
 from paceline.native.library import loaded
 from paceline.native.world import process
 
-# Data may take long to come before the first update. Later the others are in the same step.
+# Data may take long before the first update. Later, the other ranks are in the same step.
 FIRST_LIMIT_S, LIMIT_S = 24 * 3600.0, 600.0
 _REMEDY = (
     "Have the loss of every rank depend on the same variables in each step, by 0 * keras.ops.sum(variable) where it "
@@ -25,13 +26,13 @@ _REMEDY = (
 
 
 class _Known(set[tuple[str, tuple[int, ...]]]):
-    """Names, and the variables' indices that all ranks have had gradients of at once."""
+    """Names, with the indices of variables that all ranks have had gradients of at the same time."""
 
 
 def check(library_name: str, process_set: Any, name: str, indices: Sequence[int]) -> None:
-    """Wait for all ranks where this rank has gradients of these variables, under `name`, for the first time.
+    """Wait for all ranks the first time that this rank has gradients of these variables under `name`.
 
-    Raises UsageError on all ranks where they have others, UserError where some do not come within LIMIT_S.
+    Raises UsageError on all ranks if their variables differ, UserError if a rank does not arrive within LIMIT_S.
     """
     library = loaded(library_name)
     known, key = process(library).of(_Known), (name, tuple(indices))

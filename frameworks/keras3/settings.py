@@ -1,4 +1,4 @@
-"""What a user may say when wrapping a Keras 3 optimizer; the arguments of Horovod's DistributedOptimizer."""
+"""Settings of a wrapped Keras 3 optimizer: the arguments of Horovod's DistributedOptimizer and of Paceline."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from paceline.errors import UsageError
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """One wrapped optimizer's choices. `op` and `process_set` are those of the Horovod module of the backend in use.
+    """Settings of one wrapped optimizer. `op` and `process_set` belong to the Horovod module of the backend in use.
 
-    `groups`: None, a number of groups, or lists of variables whose gradients travel as one message each.
-    `exchange`: None for a synchronous one; else exchange(settings) makes Paceline's (paceline.exchange.base) for one
-    optimizer. `travel`: how gradients travel (paceline.codecs.travel); None: as the variables say. `weight`: of this
-    rank's gradients (paceline.keras3.weighing).
+    `groups`: None, a number of groups, or lists of variables whose gradients form one message each. `exchange`: None
+    for a synchronous exchange; else a function of the settings that makes Paceline's (paceline.exchange.base) for one
+    optimizer. `travel`: codec and collective (paceline.codecs.travel); None: from the environment variables. `weight`:
+    weight of this rank's gradients (paceline.keras3.weighing).
     """
 
     name: str
@@ -62,48 +62,48 @@ class Settings:
 
     @property
     def postscale(self) -> float:
-        """Factor after the sum, beside the 1 / size of an average."""
+        """Factor after the sum, in addition to the 1 / size of an average."""
         return self.gradient_predivide_factor if self.op == self.average else 1.0
 
     @property
     def compiled_with(self) -> tuple[Any, ...]:
-        """What stands in a compiled reduction, beside groups: those of equal values may share one."""
+        """Values compiled into a reduction, besides groups: settings with equal values may share it."""
         return (
             self.name, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
             self.device_sparse, self.prescale, self.postscale, self.travel and self.travel.choice,
         )  # fmt: skip
 
     def operation(self, kind: str, index: int, mark: str = "") -> str:
-        """The name of one operation, equal on all ranks, with `mark` in it.
+        """Name of one operation, equal on all ranks, with `mark` before the index.
 
-        It holds the optimizer's name and the variable's index in the optimizer's list. Keras' own automatic names
-        would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
+        It holds the optimizer's name and the variable's index in the optimizer's list. Keras' automatic names are
+        unsuitable: they count the objects of a process, which may differ between ranks. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
         return f"{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{mark}{index}"
 
     def bucket(self, indices: Sequence[int], like: Sequence[Any]) -> str:
-        """The name under which gradients of these variables, of types as `like`, travel as one operation."""
+        """Name of the operation that carries the gradients of these variables; `like` has their types."""
         mark = "" if self.travel is None else self.travel.choice_of(like).mark
         return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0], mark)
 
 
 class Reduction:
-    """Averages (or sums, by the settings) the gradients of one optimizer over its process set.
+    """Average (or sum, by the settings) the gradients of one optimizer over its process set.
 
-    The `Reducer` of a backend says how: called with gradients (none is None) of the variables with these keys and
-    indices in the optimizer's list, it returns what to update with.
+    The `Reducer` of each backend implements the call. It takes gradients (never None), and the variables' keys and
+    indices in the optimizer's list. It returns the values to update with.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.exchange = settings.exchange(settings) if settings.exchange is not None else None
         self._settings = settings
-        # Whether sparse gradients become dense ones.
+        # True if sparse gradients become dense.
         self.dense = settings.sparse_as_dense or self.exchange is not None
 
 
 def exchanged(exchange: Any, grads: Sequence[Any], buckets: Any, groups: Sequence[Sequence[int]]) -> list[Any]:
-    """The answers of Paceline's exchange to dense `grads`, which travel in `buckets`, those at positions `groups`."""
+    """Results of Paceline's exchange for dense `grads`; `groups`: positions of the gradients in each of `buckets`."""
     result = list(grads)
     answers = exchange.reduce(buckets, [[grads[position] for position in group] for group in groups])
     for group, values in zip(groups, answers):
@@ -113,9 +113,9 @@ def exchanged(exchange: Any, grads: Sequence[Any], buckets: Any, groups: Sequenc
 
 
 def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key_of: Any) -> list[list[int]]:
-    """The positions of `keys` that travel together, in order; every position occurs once.
+    """Positions of `keys` in each message, in order; every position occurs once.
 
-    `key_of` maps a variable given in `groups` to the value it has in `keys`.
+    `key_of` maps a variable given in `groups` to its value in `keys`.
     """
     if groups is None:
         return [[position] for position in range(len(keys))]

@@ -1,6 +1,6 @@
-"""Spellings of Keras 2 that Horovod's documentation and examples teach, accepted by Keras 3.
+"""Spellings of Keras 2 in Horovod's documentation and examples, accepted by Keras 3.
 
-Only what Keras 3 would refuse gets a meaning here; nothing that it understands is changed. In effect once
+Only spellings that Keras 3 would refuse are added; nothing that it understands is changed. In effect once
 horovod.tensorflow is imported in a process whose tf.keras is Keras 3.
 """
 
@@ -18,7 +18,7 @@ _MARK = "_paceline_spellings"
 
 
 class _CallableList(list[Any]):
-    """`optimizer.variables`, also called as `optimizer.variables()`."""
+    """Value of `optimizer.variables` that can also be called, as `optimizer.variables()`."""
 
     def __call__(self) -> _CallableList:
         return self
@@ -60,7 +60,7 @@ def _called(original: Any, self: Any) -> _CallableList:
 
 
 def _like_tensorflow_variables() -> None:
-    """`variable.ref()`, a key for sets and dictionaries, and use in sessions: those of the tf.Variable inside."""
+    """Add `variable.ref()`, a key for sets and dictionaries, and use in sessions, from the tf.Variable inside."""
     from keras.src.backend import Variable
 
     for method in ("ref", "_as_graph_element"):
@@ -73,7 +73,7 @@ def _forwarded(method: str) -> Any:
 
 
 def _dropped(owner: Any, method: str, word: str) -> None:
-    """Let `owner.method` accept and ignore the keyword `word`, of which Keras 3 has no need."""
+    """Make `owner.method` accept and ignore the keyword `word`, which Keras 3 does not need."""
     original = getattr(owner, method)
 
     @functools.wraps(original)
@@ -81,13 +81,13 @@ def _dropped(owner: Any, method: str, word: str) -> None:
         kwargs.pop(word, None)
         return original(self, *args, **kwargs)
 
-    # Keras reads a layer's arguments from its signature in a way that does not follow functools.wraps.
+    # Keras reads a layer's arguments from its signature in a way that ignores functools.wraps.
     accepting.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
     setattr(owner, method, accepting)
 
 
 def _lost_functions(tf_keras: Any) -> None:
-    """tf.keras lacks functions under their long names (losses.mean_squared_error) that keras has."""
+    """Add the functions that tf.keras lacks under their long names (losses.mean_squared_error) and keras has."""
     for part in ("losses", "metrics"):
         ours, theirs = getattr(keras, part), getattr(tf_keras, part)
         for name in dir(ours):
@@ -96,7 +96,7 @@ def _lost_functions(tf_keras: Any) -> None:
 
 
 def install(tf_keras: Any) -> None:
-    """Accept all of them, once."""
+    """Accept all spellings, once."""
     if hasattr(BaseOptimizer, _MARK):
         return
     setattr(BaseOptimizer, _MARK, True)

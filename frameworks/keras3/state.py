@@ -1,4 +1,4 @@
-"""Which variables of a Keras 3 model ranks share, and how they come to agree on them."""
+"""Variables of a Keras 3 model that ranks share, and their broadcast."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from paceline.keras3.update import communication
 
 
 def shared_variables(model: Any, optimizer: Any = None, local: Collection[int] = ()) -> list[Any]:
-    """The weights of `model` and the variables of its optimizer (or of `optimizer`), once each.
+    """Weights of `model` and variables of its optimizer (or of `optimizer`), each once.
 
-    Not shared are metrics, and the states of random number generators: ranks must drop different units. `local` has
-    the `id` of the native variables that stay as they are.
+    Metrics are not shared, nor the states of random number generators: ranks must drop different units. `local`: `id`s
+    of native variables that stay unchanged.
     """
     optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
     seen: set[int] = set(local)
@@ -28,7 +28,7 @@ def shared_variables(model: Any, optimizer: Any = None, local: Collection[int] =
 
 
 def build_optimizer(model: Any, optimizer: Any) -> None:
-    """Make the optimizer's variables now, so that a rank that joins later has as many as the others."""
+    """Create the optimizer's variables now, so that a rank that joins later has as many as the others."""
     if optimizer is not None and not optimizer.built and model.built:
         optimizer.build(model.trainable_variables)
 
@@ -39,7 +39,7 @@ def _described(variable: Any) -> tuple[str, str]:
 
 
 def broadcast_state(variables: list[Any], root_rank: int, name: str) -> None:
-    """Give all ranks the root's values. Raises UsageError on every rank where any rank's variables differ in kind."""
+    """Broadcast the root's values. Raises UsageError on every rank if any rank's variables differ in kind."""
     wire = communication()
     mine = [_described(variable) for variable in variables]
     everyone = wire.gather_object(mine, f"{name}.kinds")

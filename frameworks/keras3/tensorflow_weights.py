@@ -1,4 +1,4 @@
-"""Gradients of TensorFlow with their rank's weight behind them, and their means; in graphs and eagerly."""
+"""TensorFlow gradients with the rank's weight appended, and their means; in graphs and eagerly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.keras3.weighing import REMEDY
 
 
 def checked(weight: Any, rank: int) -> Any:
-    """Return a weight as a scalar of float64; InvalidArgumentError where it is negative or not finite."""
+    """Return a weight as a float64 scalar; InvalidArgumentError if it is negative or not finite."""
     w = tf.reshape(tf.cast(weight, tf.float64), [])
     words = [f"Rank {rank}: weight =", w, f"cannot be used. {REMEDY}"]
     with tf.control_dependencies([tf.debugging.Assert(tf.math.is_finite(w) & (w >= 0), words)]):
@@ -19,10 +19,10 @@ def checked(weight: Any, rank: int) -> Any:
 
 
 def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
-    """Return the elements of a gradient times a weight, a scalar, and the weight behind them.
+    """Return the flattened gradient times a scalar weight, with the weight appended.
 
-    At the weight 0 they are zeros, whatever the gradient is. Raises UsageError for a sparse gradient unless it
-    becomes `dense`, and for one of float16.
+    If the weight is 0, the elements are zeros, whatever the gradient is. Raises UsageError for a sparse gradient unless
+    `dense` is set, and for float16.
     """
     if isinstance(grad, tf.IndexedSlices) and not dense:
         raise UsageError("A weight was given, and a gradient is sparse.", "Give sparse_as_dense=True, or no weight.")
@@ -36,9 +36,9 @@ def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
 
 
 def mean_of(flat: Any, grad: Any, divided: bool) -> Any:
-    """Return the mean in what has travelled, in shape and type of the gradient; zeros where no rank had weight.
+    """Return the mean from a result, in the gradient's shape and type; zeros if no rank had weight.
 
-    `divided`: the exchange has divided it.
+    `divided`: the exchange has divided it already.
     """
     body = flat[:-1] if divided else tf.math.divide_no_nan(flat[:-1], flat[-1])
     mean = tf.cast(tf.reshape(body, tf.shape(grad)), grad.dtype)
@@ -47,5 +47,5 @@ def mean_of(flat: Any, grad: Any, divided: bool) -> Any:
 
 
 def mean_or(flat: Any, value: Any) -> Any:
-    """Return the mean in what has travelled; `value`, which it is the mean of, where no rank had weight."""
+    """Return the mean from a result; `value`, whose mean it is, if no rank had weight."""
     return tf.where(flat[-1] > 0, mean_of(flat, value, False), value)

@@ -1,4 +1,4 @@
-"""Data for Model.fit of which ranks have unequally many batches."""
+"""Data for Model.fit with different numbers of batches on the ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnevenData:
         return f"<uneven data: {_batches_of(self.data)} batches in {self._steps} steps>"
 
     def fit_arguments(self, model: Any, find: Callable[[Any], Any], given: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of Model.fit in place of `given`, whose x this is.
+        """Return the arguments of Model.fit that replace `given`, whose x this is.
 
         Raises UsageError for a model whose updates cannot be made without data.
         """
@@ -50,20 +50,22 @@ class UnevenData:
 
 
 def uneven(data: Any) -> UnevenData:
-    """Return `data` for Model.fit, in which ranks may have unequally many batches.
+    """Return `data` for Model.fit, with possibly different numbers of batches on the ranks.
 
         data = hvd.uneven(dataset)
         model.compile(hvd.DistributedOptimizer(optimizer, weight="samples"), "mse")
         model.fit(data, epochs=10)
 
-    An epoch has as many steps as the largest number of batches of a rank. A rank that has no more data takes part with
-    the weight 0: each update is the mean over the samples of the ranks that have some. Its metrics and its variables
-    without gradients, such as the moving averages of BatchNormalization, are those of its own batches.
+    An epoch has as many steps as the largest number of batches of a rank. A rank without further data takes part with
+    weight 0: each update is the mean over the samples of the ranks that have data. Metrics, and variables without
+    gradients such as the moving averages of BatchNormalization, only count the rank's own batches.
 
-    `data` is a tf.data.Dataset, a keras.utils.PyDataset or a torch DataLoader whose number of batches is known and is
-    the same in all epochs. All ranks must call it, with one batch or more.
+    Args:
+        data: a tf.data.Dataset, a keras.utils.PyDataset or a torch DataLoader with at least one batch. Its number of
+            batches must be known and the same in all epochs. All ranks must make the call.
 
-    Raises UsageError on all ranks if it cannot use the data of one.
+    Raises:
+        UsageError: on all ranks, if the data of one cannot be used.
     """
     problem, remedy, count = _found(data)
     wire = communication()

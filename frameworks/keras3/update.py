@@ -1,4 +1,4 @@
-"""One update of a wrapped Keras 3 optimizer: what it keeps, and how gradients come to be combined before it."""
+"""One update of a wrapped Keras 3 optimizer: its state, and the reduction of gradients before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_VARIABLE = f"{PREFIX}WEIGHT={SAMPLES}"
 
 
 def communication() -> Any:
-    """The module through which this Keras talks to other ranks. Raises UsageError for other backends."""
+    """Return the communication module of this Keras backend. Raises UsageError for other backends."""
     name = keras.backend.backend()
     if name == "tensorflow":
         from paceline.keras3 import on_tensorflow
@@ -37,9 +37,9 @@ def communication() -> Any:
 
 
 def unconverted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which AutoGraph leaves as it is: no `if` or `for` of it, or of what it calls, is about tensors.
+    """Exclude `function` from AutoGraph: no `if` or `for` in it, or in its callees, depends on tensors.
 
-    In a tf.function, TensorFlow would rewrite all of it, and all below it, for every graph: seconds.
+    In a tf.function, TensorFlow would otherwise rewrite it and all its callees for every graph, which takes seconds.
     """
     if keras.backend.backend() != "tensorflow":
         return function
@@ -50,7 +50,7 @@ def unconverted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class State:
-    """What one wrapped optimizer keeps beside the attributes that it shares with the one that was given."""
+    """State of one wrapped optimizer, in addition to the attributes it shares with the original one."""
 
     def __init__(self, settings: Settings) -> None:
         wire = communication()
@@ -62,9 +62,9 @@ class State:
         self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
         self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
         self.weight: Any = None
-        self._number: Any = None  # a variable with the weight, where that is a number: compiled steps read it
-        self.samples: Any = None  # of the step that Model.fit makes now
-        self.own_batch: Any = None  # False where that step repeats a batch (paceline.keras3.padding); None: no uneven()
+        self._number: Any = None  # variable with the weight if that is a number: compiled steps read it
+        self.samples: Any = None  # number of samples in the current step of Model.fit
+        self.own_batch: Any = None  # False: that step repeats a batch (paceline.keras3.padding); None: no uneven()
         if settings.weight is None and config.settings().weight == SAMPLES:
             self.weigh(SAMPLES, _BY_VARIABLE)
         else:
@@ -72,9 +72,9 @@ class State:
         self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
 
     def weigh(self, weight: Any, origin: str = "") -> bool:
-        """Set the weight of updates to come. Returns whether steps that were compiled before read another one.
+        """Set the weight of coming updates. Returns True if steps compiled before read a different one.
 
-        Raises UsageError for a weight that cannot be used.
+        Raises UsageError for an unusable weight.
         """
         check(weight, self.settings, origin=origin)
         before = self._source
@@ -87,11 +87,11 @@ class State:
 
     @property
     def _source(self) -> Any:
-        """Object that steps read the weight from."""
+        """Object from which steps read the weight."""
         return self._number if is_number(self.weight) else self.weight
 
     def weight_now(self) -> Any:
-        """Weight of this rank's gradients now; None: ranks count alike. Raises UsageError where it is not known."""
+        """Current weight of this rank's gradients; None: ranks count alike. Raises UsageError if it is not known."""
         weight = self._given_weight()
         if weight is None or self.own_batch is None:
             return weight
@@ -111,7 +111,7 @@ class State:
 
     @contextmanager
     def update(self, variables: list[Any]) -> Iterator[None]:
-        """Inside, `apply` and `apply_gradients` are Keras' own."""
+        """Context in which `apply` and `apply_gradients` are Keras' own."""
         self.updating = variables
         try:
             yield
@@ -119,12 +119,12 @@ class State:
             self.updating = None
 
     def announce(self, grads: Iterable[Any], keys: set[Any]) -> None:
-        """compute_gradients reduced `grads`; the apply_gradients that follows must not do it again."""
+        """Record that compute_gradients reduced `grads`; the following apply_gradients must not reduce them again."""
         self.announced = (self.wire.here(), keys, [weakref.ref(grad) for grad in grads if grad is not None])
 
     @property
     def travels(self) -> bool:
-        """Whether an exchange of Paceline is in use: there is one, and there are other ranks."""
+        """True if an exchange of Paceline is configured and there are other ranks."""
         return self.exchange is not None and self.wire.takes_part(self.settings.process_set)
 
     @property
@@ -133,20 +133,20 @@ class State:
         return self.accumulator is not None and self.settings.average_aggregated_gradients and self.weight is None
 
     def take_announced(self, grads: Iterable[Any], keys: set[Any]) -> bool:
-        """Whether `grads` come from compute_gradients and must not be reduced again."""
+        """True if `grads` come from compute_gradients and must not be reduced again."""
         announced, self.announced = self.announced, None
         if announced is None or announced[0] is not self.wire.here() or announced[1] != keys:
             return False
         known = [reference() for reference in announced[2]]
         if all(any(grad is one for one in known) for grad in grads if grad is not None):
             return True
-        # Changed in between (clipped, say) or others altogether. An average of averages changes nothing, so it is
-        # safe to average what may be averaged already; a sum or an accumulation must not be made twice.
+        # Modified in between (clipped, for example), or different gradients. Averaging an average changes nothing, so
+        # averaging again is safe. A sum or an accumulation must not be repeated.
         return self.settings.op != self.settings.average or self.accumulator is not None
 
 
 def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """`grads` of `variables`, averaged over the ranks; None stays None, registered local variables' are scaled."""
+    """Average `grads` over the ranks. None stays None; gradients of registered local variables are scaled."""
     state = optimizer._distributed
     keys = [optimizer._var_key(variable) for variable in variables]
     result = list(grads)
@@ -169,13 +169,13 @@ def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> li
 
 
 def indices_of(optimizer: Any, keys: Sequence[Any]) -> list[int]:
-    """Numbers of variables: their indices in the optimizer's list, or in this call before it is built."""
+    """Indices of variables in the optimizer's list, or in this call before it is built."""
     known = optimizer._trainable_variables_indices
     return [known.get(key, position) for position, key in enumerate(keys)]
 
 
 def accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
-    """Reduce now, or once `backward_passes_per_step` gradients were added up; weighted, if there is a weight."""
+    """Reduce gradients now, or after `backward_passes_per_step` passes; weighted if there is a weight."""
     state: State = optimizer._distributed
     travels = [
         grad is not None and optimizer._var_key(variable) not in state.local for grad, variable in zip(grads, variables)
@@ -220,17 +220,17 @@ def run_update(
     update: Callable[[list[Any]], Any],
     averaged: bool = False,
 ) -> None:
-    """Average `grads` as the wrapped `optimizer` is set to, then call `update` with them.
+    """Average `grads` as configured for the wrapped `optimizer`, then call `update` with them.
 
-    `owner`: whose `build` makes the optimizer's variables; the optimizer itself or one that holds it.
-    `averaged`: the caller has averaged.
+    `owner`: the optimizer whose `build` makes the variables: the optimizer itself or the one that holds it. `averaged`:
+    the caller has averaged already.
     """
     state: State = optimizer._distributed
     if not owner.built:
         with keras.name_scope(owner.name, caller=owner):
             owner.build(variables)
         owner.built = True  # TensorFlow: not within a branch of the graph
-    # Keras looks in its own update, which an exchange may leave out.
+    # Keras checks this in its own update, which an exchange may skip.
     optimizer._check_variables_are_known(variables)
     keras_accumulates = bool(optimizer.gradient_accumulation_steps)
     weighted = state.weight is not None
@@ -278,7 +278,7 @@ def _update_after_checks(
         grads = accumulate(optimizer, grads, variables)
 
     def run() -> None:
-        # An empty list: `_clip_gradients` has nothing left to average.
+        # With an empty list `_clip_gradients` averages nothing.
         with state.update([]):
             update(grads)
 
@@ -292,12 +292,12 @@ def _update_after_checks(
 
 
 def _where_answered(optimizer: Any, update: Callable[[], None], variables: dict[int, Any]) -> Callable[[], None]:
-    """`update`, left out where the exchange has no answer: nothing may move then, not even a count."""
+    """`update`, skipped if the exchange has no answer: then nothing may change, not even a counter."""
     state: State = optimizer._distributed
     state.exchange.wire.optimizer = weakref.ref(optimizer)
 
     def leave_out() -> None:
-        # The passes before were counted one by one.
+        # Earlier passes incremented the counter one by one.
         if state.settings.backward_passes_per_step > 1:
             optimizer._iterations.assign_sub(state.settings.backward_passes_per_step - 1)
 

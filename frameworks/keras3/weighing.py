@@ -1,6 +1,6 @@
-"""Weighted means for Keras and TensorFlow's tapes: what a weight is, and gradients that travel with theirs.
+"""Weighted means for Keras and TensorFlow's tapes: valid weights, and gradients exchanged with their weight.
 
-A gradient g of a rank with the weight w travels as one vector, w g with w behind it; the mean is the sum of the first
+A gradient g of a rank with weight w is sent as one vector: w g with w appended. The mean is the sum of the first
 divided by the sum of the second (docs/guides/weights.md).
 """
 
@@ -17,14 +17,14 @@ REMEDY = "Use a finite number >= 0: the samples or tokens of this rank's batch, 
 
 
 def unusable(weight: Any, where: str = "") -> UsageError:
-    """Return the error for what is no weight; `where` it was found."""
+    """Return the error for an invalid weight; `where` it was found."""
     return UsageError(f"{where}weight={weight!r} cannot be used.", REMEDY)
 
 
 def check(weight: Any, settings: Any, by_samples: bool = True, origin: str = "") -> None:
     """Raise UsageError for a weight that cannot be used with these settings of an optimizer or tape.
 
-    `by_samples`: whether it may be "samples". `origin`: who gave it, if not the script.
+    `by_samples`: True if it may be "samples". `origin`: source of the weight, if not the script.
     """
     if weight is None:
         return
@@ -52,7 +52,7 @@ def is_number(weight: Any) -> bool:
 
 
 def _scalar(weight: Any) -> bool:
-    """Return True for what may hold one number: a tensor or variable, of a shape that may not be known yet."""
+    """Return True for a tensor or variable that may hold one number; its shape may still be unknown."""
     shape = getattr(weight, "shape", None)
     if shape is None or type(weight).__module__ == "numpy":
         return False
@@ -60,7 +60,7 @@ def _scalar(weight: Any) -> bool:
 
 
 def own(wire: Any, reducer: Any, settings: Any, weight: Any, grad: Any) -> Any:
-    """Return a gradient that stays on its rank, scaled as the settings say; zeros at the weight 0. See `combined`."""
+    """Return a gradient that stays on its rank, scaled by the settings; zeros if the weight is 0. See `combined`."""
     if weight is not None:
         w = wire.checked(wire.native(weight), wire.hvd.rank())
         grad = wire.mean_of(wire.with_weight(grad, w, True), grad, False)
@@ -76,11 +76,11 @@ def combined(
     travels: Sequence[bool],
     reduce: Callable[[list[Any]], list[Any]],
 ) -> list[Any]:
-    """Return what `reduce` makes of gradients, weighted; `travels`: which of them go to other ranks.
+    """Reduce gradients with `reduce`, weighted; `travels`: True for gradients that are exchanged.
 
     `wire`: paceline.keras3.on_tensorflow or on_torch; `reducer`: its Reducer, of `settings`. Without a weight (None)
     results are those of `reduce`. A gradient that stays here is weighted over the passes of its rank. Raises UsageError
-    for a weight or gradient that cannot be used; a weight in a graph raises in its execution.
+    for an unusable weight or gradient; in a graph the error comes when the graph runs.
     """
     exchange = reducer.exchange
     if exchange is not None:
@@ -92,7 +92,7 @@ def combined(
         None if grad is None else wire.with_weight(grad, w, reducer.dense or not goes)
         for grad, goes in zip(grads, travels)
     ]
-    # A rank without others hands nothing in: nobody has divided.
+    # A rank without peers submits nothing: no exchange has divided.
     divided = exchange is not None and exchange.divides and wire.takes_part(settings.process_set)
     if exchange is not None:
         exchange.around.worked(w)
@@ -100,6 +100,6 @@ def combined(
     for flat, grad, goes in zip(reduce(flats), grads, travels):
         mean = None if grad is None else wire.mean_of(flat, grad, divided and goes)
         if grad is not None and not goes and settings.scale_local_gradients:
-            mean = reducer.scale_local(mean)  # again: the mean has lost a factor of elements and weight
+            mean = reducer.scale_local(mean)  # again: the mean has lost a factor common to elements and weight
         means.append(mean)
     return means

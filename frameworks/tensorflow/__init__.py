@@ -70,7 +70,7 @@ __all__ = sorted({*_OURS, *(name for name in dir(horovod_tensorflow) if not name
 
 
 def __getattr__(name: str) -> Any:
-    """Horovod's own names, as they are at this moment."""
+    """Return Horovod's own names, with their current values."""
     return getattr(horovod_tensorflow, name)
 
 

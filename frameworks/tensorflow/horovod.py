@@ -1,4 +1,4 @@
-"""Horovod's TensorFlow module and what Paceline added to it, checked; the other modules take them from here."""
+"""Horovod's TensorFlow module with Paceline's additions, checked; other modules import it from here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that nodes of a graph may have."""
+"""Valid names of graph nodes."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import urllib.parse
 
 
 def node_name(name: str) -> str:
-    """`name` in characters that a node of a graph may have, not as the first; a slash would end it there."""
+    """Encode `name` in characters that a graph node may have after the first; a slash would end the name."""
     return urllib.parse.quote(name, safe="").replace("%", ">").replace("~", ">7E")

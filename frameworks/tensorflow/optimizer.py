@@ -44,21 +44,20 @@ def DistributedOptimizer(
     collective: str | None = None,
     weight: Any = None,
 ) -> Any:
-    """An optimizer that averages gradients over all ranks before it applies them.
+    """Wrap an optimizer so that it averages gradients over all ranks before it applies them.
 
     Arguments are those of horovod.tensorflow.DistributedOptimizer, and `fusion`: how gradients are merged into messages
-    (docs/methods/fusion.md); None: as PACELINE_FUSION says. For an optimizer of Keras `groups` is heeded, which Horovod
-    forgets on the way; see docs/guides/keras.md. `use_locking` has no meaning for those. `exchange`, for optimizers of
-    Keras:
+    (docs/methods/fusion.md); None: from PACELINE_FUSION. For a Keras optimizer `groups` takes effect, which Horovod
+    ignores (see docs/guides/keras.md), and `use_locking` has no effect. `exchange`, for Keras optimizers:
 
     {exchanges}
 
-    `codec`, `error_feedback` and `collective`, for these as well: how gradients travel, as of hvd.DistributedOptimizer
-    of paceline.keras (docs/methods/codecs.md, docs/methods/collectives.md); None: as the variables say. `weight`: how
-    much this rank's gradients count, as there (docs/guides/weights.md).
+    `codec`, `error_feedback`, `collective` and `weight`, also for Keras optimizers, are those of
+    hvd.DistributedOptimizer of paceline.keras (docs/methods/codecs.md, docs/methods/collectives.md,
+    docs/guides/weights.md). None: from the environment variables.
 
-    Raises UserError for settings that cannot be used, and with another optimizer for an exchange that is not
-    synchronous and for a codec or collective.
+    Raises UserError for unusable settings. For other optimizers it also raises UserError for an exchange that is not
+    synchronous, a codec, a collective or a weight.
     """
     found = asked(fusion, exchange, codec, error_feedback, collective)
     given = {

@@ -39,7 +39,7 @@ from paceline.torch.state.broadcasts import broadcast_parameters as broadcast_pa
 from paceline.torch.state.replicas import check_replicas as check_replicas
 
 _ALLREDUCES = [f"{kind}allreduce{form}" for kind in ("", "grouped_") for form in ("", "_", "_async", "_async_")]
-# hvd.Pipelined and so on; and Horovod's module of this name in front of the folder here.
+# hvd.Pipelined and so on; and Horovod's module `optimizer` instead of our folder of that name.
 globals().update(SETTINGS, optimizer=horovod_torch.optimizer)
 globals().update({name: with_codec(horovod_torch, name) for name in _ALLREDUCES})
 fusion_report = reporter("torch")
@@ -78,7 +78,7 @@ __all__ = sorted({*_OURS, *(name for name in dir(horovod_torch) if not name.star
 
 
 def __getattr__(name: str) -> Any:
-    """Horovod's own names, as they are at this moment."""
+    """Return Horovod's own names, with their current values."""
     return getattr(horovod_torch, name)
 
 

@@ -1,4 +1,4 @@
-"""The errors of this package that the user can put right."""
+"""Errors of this package that a user can correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Horovod's PyTorch module, checked; the other modules take it from here."""
+"""Horovod's PyTorch module, checked; other modules import it from here."""
 
 from __future__ import annotations
 

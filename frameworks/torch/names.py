@@ -1,9 +1,9 @@
-"""Names of parameters: every operation that travels carries one, the same on all ranks.
+"""Names of parameters: every operation has a name, the same on all ranks.
 
-Optimizers whose names are equal must not take each other's gradients. So names that are made here, and those of
-exchanges that keep gradients in flight, travel in the *scope* of their optimizer: its number, in the order in which the
-optimizers of these names were made since hvd.init(). All ranks of a process set make them in the same order. Saved
-states have the names without it.
+Optimizers with equal names must not take each other's gradients. Therefore names that are made here, and names of
+exchanges with gradients in flight, get the *scope* of their optimizer as a prefix. The scope is the optimizer's number
+among those with the same names since hvd.init(). All ranks of a process set make optimizers in the same order. Saved
+states hold the names without scope.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from paceline.torch.errors import UsageError
 
 
 class ParameterNames:
-    """Parameter -> name, for all parameters of an optimizer.
+    """Map from parameter to name, for all parameters of an optimizer.
 
-    The name comes from `named_parameters`, else from the group's own "param_names" (torch keeps them when the
-    optimizer was built from named parameters), else it is "parameter.<group>.<index>". `named_parameters` may name more
-    parameters than the optimizer has; a group added later finds its names there. Where others have names, one that is
-    added without is "<name of the first>.added.<group>.<index>": another optimizer may get such a group, too.
+    The name comes from `named_parameters`, else from the group's "param_names" (torch keeps them if the optimizer was
+    built from named parameters), else it is "parameter.<group>.<index>". `named_parameters` may name more parameters
+    than the optimizer has; a group that is added later finds its names there. If other parameters have names, one added
+    without a name becomes "<name of the first>.added.<group>.<index>", because other optimizers may get such a group
+    too.
 
     Raises UsageError for entries that are not (name, parameter), for a name given twice, and for a parameter of the
     optimizer that `named_parameters` leaves out.
     """
 
     def __init__(self, param_groups: list[dict[str, Any]], named_parameters: Iterable[Any] | None) -> None:
-        self.made = False  # whether there are names that were made from group and position
+        self.made = False  # True if names were made from group and position
         self._names: dict[Tensor, str] = {}
         self._parameters: dict[str, Tensor] = {}
         self._together: dict[str, tuple[Tensor, ...]] = {}
@@ -49,20 +50,20 @@ class ParameterNames:
         return parameter in self._names
 
     def parameter(self, name: str) -> Tensor:
-        """The parameter of this name."""
+        """Return the parameter of this name."""
         return self._parameters[name]
 
     def together(self, name: str, parameters: Sequence[Tensor]) -> None:
-        """Have `parameters` be those of `name`, too: of operations in which their gradients travel as one tensor."""
+        """Map `name` to several parameters, whose gradients one operation reduces as one tensor."""
         self._parameters[name] = parameters[0]
         self._together[name] = tuple(parameters)
 
     def parameters(self, names: Iterable[str]) -> list[Tensor]:
-        """The parameters of these names, and of what `together` was given."""
+        """Return the parameters of these names; all of them for a name given to `together`."""
         return [one for name in names for one in self._together.get(name, (self._parameters[name],))]
 
     def succeed(self, old: Tensor, new: Tensor) -> str:
-        """Have `new`, which a script put in the place of `old`, take its name, which is returned."""
+        """Give the name of `old` to `new`, by which a script replaced it. Returns the name."""
         name = self._names.pop(old)
         self._names[new] = name
         self._parameters[name] = new
@@ -99,7 +100,7 @@ class ParameterNames:
 
 
 def scope_of(names: ParameterNames, process_set_id: int) -> str:
-    """What stands before the names of one more optimizer: nothing for the first one of these names."""
+    """Prefix of the names of one more optimizer: "" for the first optimizer with these names."""
 
     def scope(number: int) -> str:
         return f"optimizer{number}." if number else ""

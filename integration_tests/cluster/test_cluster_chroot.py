@@ -11,7 +11,7 @@ from pathlib import Path
 
 from integration_tests.support.packages import ROOT
 
-# The machine once more, but for a /run of its own, so that the two can be told apart.
+# The machine again, but with a separate /run, so that the two can be distinguished.
 _CHROOT = """
 mount --rbind / "$1"
 mount -t tmpfs -o mode=755 tmpfs "$1/run"

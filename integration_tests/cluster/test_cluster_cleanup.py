@@ -1,4 +1,4 @@
-"""However the owner ends, nothing of its cluster stays."""
+"""A cluster leaves nothing behind, however its owner ends."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def listed(*command: str) -> str:
 
 
 def machine_state() -> tuple[str, str]:
-    """The machine's links and mounts (but for iproute2's own /run/netns, and other clusters')."""
+    """Links and mounts of the machine, without iproute2's own /run/netns and other clusters' mounts."""
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "/run/netns" not in line]
     return listed("ip", "-o", "link"), "\n".join(mounts)
 
 
 def traces(tag: str) -> list[str]:
-    """What exists of a cluster: namespaces, folders, and processes whose command line or environment names it."""
+    """Remains of a cluster: namespaces, folders, and processes with its name in their command line or environment."""
     found = [line for line in listed("ip", "netns", "list").splitlines() if tag in line]
     found += [str(path) for path in Path("/run").glob(f"{tag}*")]
     for process in Path("/proc").glob("[0-9]*"):

@@ -1,4 +1,4 @@
-"""horovodrun crosses the emulated hosts with ordinary Horovod scripts, and `paceline run` says which hosts are up."""
+"""horovodrun reaches emulated hosts with ordinary Horovod scripts, and `paceline run` names the hosts that are up."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_unmodified_script_trains_over_four_hosts(cluster: Cluster, script: str)
 
 @pytest.mark.more
 def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Cluster, tmp_path: Path) -> None:
-    # On the last host a rank fails before it comes to init().
+    # On the last host a rank fails before it calls init().
     (tmp_path / "train.py").write_text(
         "import os, sys\n"
         "import horovod.torch as hvd\n"
         "import torch\n"
         "if os.environ['HOROVOD_RANK'] == sys.argv[1]:\n"
         "    import time\n"
-        "    time.sleep(8)\n"  # the others have come
+        "    time.sleep(8)\n"  # the others have called init()
         "    os.kill(os.getpid(), 9) if sys.argv[2:] else sys.exit(3)\n"
         "hvd.init()\n"
         "hvd.allreduce(torch.ones(1), name='x')\n"

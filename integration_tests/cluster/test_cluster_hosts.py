@@ -1,4 +1,4 @@
-"""What a host of the cluster is: its name, its names for others, ssh, the machine's files, and nothing outside."""
+"""Properties of a cluster's host: its name, name resolution, ssh, the machine's files, and isolation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.examples.benchmarks.cluster.lifetime import namespaces, processes_
 
 
 def printed(cluster: Cluster, script: str, host: int = 0) -> str:
-    """What a shell script prints on a host; it must succeed."""
+    """Output of a shell script on a host; it must succeed."""
     done = cluster.run(["sh", "-c", script], host=host, timeout_s=30)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
@@ -85,7 +85,7 @@ def test_the_switch_carries_no_link_of_the_machine(four_hosts: Cluster) -> None:
     argv = ["ip", "-n", switch, "-j", "link", "show", "master", "switch"]
     ports = json.loads(subprocess.run(argv, capture_output=True, timeout=20, check=True).stdout)
     assert [port["ifname"] for port in ports] == four_hosts.names
-    # The other end of each is in a host, none in the machine's own network.
+    # The other end of each cable is in a host, none in the machine's own network.
     assert {port["link_netnsid"] for port in ports} == {0, 1, 2, 3}
 
 

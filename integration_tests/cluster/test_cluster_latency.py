@@ -1,4 +1,4 @@
-"""A network with a latency: every frame takes it, none overtakes another, and dropped frames are told."""
+"""A network with latency: every frame is delayed, none overtakes another, and dropped frames are reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def late() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def answering(late: Cluster) -> Iterator[Cluster]:
-    """The same; host1 and host2 answer what they are sent."""
+    """The same cluster; host1 and host2 echo received data."""
     servers = [started(late, ANSWER, host) for host in (1, 2)]
     yield late
     for server in servers:
@@ -76,7 +76,7 @@ def answering(late: Cluster) -> Iterator[Cluster]:
 
 
 def started(cluster: Cluster, script: str, host: int) -> subprocess.Popen[str]:
-    """A script that runs on a host and has said that it is ready."""
+    """A script that runs on a host and has reported that it is ready."""
     argv = [sys.executable, "-c", script, cluster.addresses[host]]
     process = cluster.popen(argv, host, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -104,12 +104,12 @@ def test_every_round_trip_takes_the_latency_twice(answering: Cluster, asking: in
 def test_loopback_of_a_host_does_not_cross_the_network(answering: Cluster) -> None:
     before = answering.counters()[1]
     assert len(printed(answering, ASK, answering.addresses[1], host=1)) == 10
-    # A last packet of the connection before may come now; ten questions would be ten.
+    # A last packet of the previous connection may arrive now; ten requests would be ten packets.
     assert answering.counters()[1].sent_packets - before.sent_packets < 10
 
 
 def test_what_is_sent_arrives_as_it_was(late: Cluster) -> None:
-    """Megabytes over one connection, which travel as large packets of TCP offload."""
+    """Megabytes over one connection, sent as large packets of TCP offload."""
     content = bytes(range(256)) * 40_000
     script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 40_000)"
     command = f"{sys.executable} -c '{script}' | ssh host2 sha256sum"

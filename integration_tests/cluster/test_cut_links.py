@@ -99,7 +99,7 @@ def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path
 def test_a_link_that_stays_cut_is_an_error_on_every_rank_within_the_limit(
     cluster: Cluster, tmp_path: Path, collective: str
 ) -> None:
-    # It comes back when all is over, so that horovodrun can end what it started there.
+    # The link is up again at the end, so that horovodrun can end the processes that it started there.
     done = _run(cluster, tmp_path, collective, cut_s=4.0 * LIMIT_S)
     assert done.returncode != 0
     heard = {

@@ -21,7 +21,7 @@ table ip doctor {
 
 
 def findings(cluster: Cluster, hosts: str, **environ: str) -> tuple[int, dict[str, dict[str, str]]]:
-    """The exit code, and the findings by what was looked at."""
+    """The exit code, and the findings by their subject."""
     done = cluster.run([*DOCTOR, "--json", "-H", hosts], env=environ, timeout_s=120)
     assert done.stdout, done.stderr
     print(cluster.run([*DOCTOR, "-H", hosts], env=environ, timeout_s=120).stdout)

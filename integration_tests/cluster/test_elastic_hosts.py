@@ -1,4 +1,4 @@
-"""Elastic jobs over several hosts: all there at once, and a second that comes when the first has begun."""
+"""Elastic jobs over several hosts: all available at once, and a second host that joins later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.examples.benchmarks.cluster import Cluster
 
 HOROVODRUN = Path(sys.executable).parent / "horovodrun"
 
-# Trains until the world has as many ranks as it is told; rank 0 writes the host down that is to come.
+# Trains until the world has the given number of ranks; rank 0 adds the host that joins later.
 SCRIPT = """
 import os, pathlib, sys, time
 import horovod.torch as hvd
@@ -42,7 +42,7 @@ train(hvd.elastic.TorchState(model, optimizer, step=0))
 
 
 def run(cluster: Cluster, folder: Path, hosts: str, ranks: int, wanted: int) -> tuple[list[str], str]:
-    """What the ranks say, without the mark of the rank, and horovodrun's standard error."""
+    """Output of the ranks without the rank prefix, and horovodrun's standard error."""
     found, script, discovery = folder / "hosts", folder / "train.py", folder / "discover.sh"
     found.write_text(hosts)
     script.write_text(SCRIPT)

@@ -1,4 +1,4 @@
-"""`paceline rank` over two emulated hosts: each host is told apart, and so is a name that leads astray."""
+"""`paceline rank` over two emulated hosts: hosts are distinguished, also with a misleading host name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_ranks_on_two_hosts_meet_over_the_network(two_hosts: Cluster) -> None:
     found = ends([start(two_hosts, rank // 2, of_slurm(rank, rank % 2, 3, 1), command) for rank in range(3)])
     assert [code for code, _, _ in found] == [0, 0, 0], found
     said = "\n".join(output for _, output, _ in found)
-    # Rank 1 met rank 0 over loopback, but must talk to rank 2.
+    # Rank 1 connected to rank 0 over loopback, but must send to rank 2.
     assert reports(said, "host", "local_rank", "local_size", "cross_size", "iface") == [
         ("host0", 0, 2, 2, "eth0"),
         ("host0", 1, 2, 1, "eth0"),
@@ -81,7 +81,7 @@ def test_a_host_that_falls_silent_is_missed(two_hosts: Cluster) -> None:
     running = [start(two_hosts, rank, of_slurm(rank, 0, 2, 2), command) for rank in range(2)]
     assert running[0].stdout is not None
     assert "REPORT" in running[0].stdout.readline()
-    # No goodbye comes through a link that is down.
+    # No end of connection arrives through a link that is down.
     tag = two_hosts.tag
     subprocess.run(["ip", "-n", f"{tag}-host1", "link", "set", "eth0", "down"], check=True, timeout=10)
     try:

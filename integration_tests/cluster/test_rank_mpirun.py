@@ -10,7 +10,7 @@ from integration_tests.support import tasks
 from integration_tests.support.cluster import DIGITS, PACELINE_RANK, QUIET, RANK_SCRIPT, digits_result, reports
 from paceline.examples.benchmarks.cluster import Cluster
 
-# Open MPI refuses to be run by root unless it is told twice that this is meant, and more ranks than processors.
+# Open MPI refuses to run as root unless two variables allow it, and to start more ranks than processors.
 ENVIRONMENT = {
     **QUIET,
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
 }
 
-# Launcher -> how it is told of two ranks on each of two hosts, and our table of its variables.
+# Launcher -> its options for two ranks on each of two hosts, and our table of its variables.
 LAUNCHERS = {
     "mpirun.openmpi": ("-np 4 -H host0:2,host1:2", tasks.openmpi),
     "mpiexec.hydra": ("-n 4 -hosts host0:2,host1:2", tasks.hydra),
@@ -50,7 +50,7 @@ def test_tasks_on_one_host(two_hosts: Cluster, launcher: str) -> None:
 @pytest.mark.parametrize("launcher", PRESENT)
 def test_tasks_on_two_hosts(two_hosts: Cluster, launcher: str) -> None:
     flags = LAUNCHERS[launcher][0].split()
-    # Hydra tells its tasks neither hosts nor a number of the job.
+    # Hydra passes neither hosts nor a job number to its tasks.
     options = ["--rendezvous", "host0:29433"] if "hydra" in launcher else []
     words = [launcher, *flags, *PACELINE_RANK, *options, "--", *RANK_SCRIPT]
     done = two_hosts.run(words, env=ENVIRONMENT, timeout_s=120)

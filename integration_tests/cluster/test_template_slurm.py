@@ -57,7 +57,7 @@ class Submitted:
     def __init__(self, slurm: Slurm, folder: Path, *words: str, options: tuple[str, ...] = (), nodes: int = 2) -> None:
         self._slurm, self._folder = slurm, folder
         size = ("--nodes", str(nodes), "--ranks-per-node", "2", "--name", "digits", "--time", "10m")
-        # On a busy machine ranks come to init() more than Gloo's 30 s apart.
+        # On a busy machine ranks call init() more than Gloo's 30 s apart.
         variables = "OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= HOROVOD_GLOO_TIMEOUT_SECONDS=120"
         setup = ("--setup", f"export PATH={PROGRAMS}:$PATH {variables}")
         script = made(folder, "slurm", *size, *setup, "--fusion", "optimal", *options, *words)

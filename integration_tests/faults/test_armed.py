@@ -1,4 +1,4 @@
-"""A rank dies, raises or stops within an armed step: the others hear of it, and nobody waits for ever."""
+"""A rank dies, raises or stops within an armed step: the others get an error, and none waits forever."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_survivors_name_the_rank_that_dies(pause: str, victim: int) -> None:
 
 @pytest.mark.parametrize(("collective", "victim"), [("ring", 3), more("linear", 3), more("direct", 0), more("auto", 1)])
 def test_survivors_hear_while_connections_close_slowly(collective: str, victim: int, tmp_path: Path) -> None:
-    """The first group's message is in flight beside the armed ones; its owner must answer it."""
+    """The first group's message is in flight in addition to the armed ones; its owner must answer it."""
     env = {"PACELINE_COLLECTIVE": collective, **ARMED, **slow_close(tmp_path, SLOW_CLOSE_MS)}
     heard = kill_in(train_in_steps, (True,), victim, moment_s=0.3, size=4, env=env)
     assert_named(heard, victim, 4 - 1, LIMIT_S)
 
 
 def _raises(rank: int, size: int) -> str:
-    """One rank raises between groups, says so with its end, and leaves the world."""
+    """One rank raises between groups, reports this when it ends, and leaves the world."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -83,14 +83,14 @@ def _raises(rank: int, size: int) -> str:
 
 
 def test_rank_that_raises_between_groups() -> None:
-    """No rank waits until Gloo gives up."""
+    """No rank waits until Gloo's timeout."""
     said = run_ranks(_raises, SIZE, env=ARMED | {"HOROVOD_GLOO_TIMEOUT_SECONDS": "600"}, fresh=True)
     assert said[1] == "left"
     assert all("shut down" in text for text in (said[0], said[2])), said
 
 
 def _stops(rank: int, size: int) -> None:
-    """Until the others have lost their patience, and then it goes on."""
+    """Wait on rank 1 until the others have aborted the step, then continue."""
     import horovod.torch as hvd
 
     hvd.init()

@@ -1,6 +1,6 @@
-"""Operations without a name find each other on every rank, whatever process sets there are.
+"""Operations without a name match on every rank, with any process sets.
 
-Patch automatic-names, second part: its count was one for all process sets, so the members of one were ahead of the
+Patch automatic-names, second part: its count was shared by all process sets, so members of one set were ahead of the
 others. (First part, uneven joins: test_patches.py.) Patch graph-names: the same in graphs of TensorFlow, where the
 second operation on a tensor has another name than the first.
 """

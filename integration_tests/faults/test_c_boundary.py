@@ -1,6 +1,6 @@
-"""C entry points: an exception becomes an error of the caller; it ended the process at first.
+"""C entry points: an exception becomes an error of the caller; it used to end the process.
 
-A mail that another thread had closed was dereferenced, which is a segmentation fault.
+A transport (`mail`) that another thread had closed was dereferenced, which is a segmentation fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENTRY = re.compile(r"^(?:void|int32_t|int64_t|double|const \w+\*) horovod_pacel
 _PLAIN = {"interface", "take_error"}
 _NO_MAIL = 999
 
-# Calls that fail inside: no memory has a negative size, and no mail this number.
+# Calls that fail inside: no memory has a negative size, and no transport has this number.
 _CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("register", (0, b"boundary", b"pipelined", None, -1)),
     ("agree_min_max", (0, b"boundary", -1, None, None, None, 1.0)),

@@ -1,4 +1,4 @@
-"""A rank dies while our own collectives carry a message: every other one hears of it at once and by name."""
+"""A rank dies while our own collectives send a message: every other rank gets an error at once that names it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOROVODS, RING, DIRECT = -1, 1, 2  # core's numbers
 
 
 def _reduce_large(rank: int, size: int, collective: str, codec: str, folder: str) -> tuple[float, str]:
-    """A message is on its way nearly all the time."""
+    """A message is in flight nearly all the time."""
     os.environ |= {"PACELINE_COLLECTIVE": collective, "PACELINE_CODEC": codec}
     import torch
 
@@ -49,7 +49,7 @@ def test_survivors_in_the_middle_of_a_message_name_the_dead_rank(collective: str
 
 
 def _meet(rank: int, size: int, folder: str) -> tuple[float, str]:
-    """The survivors wait for rank 1, which has left out that ranks compare what they have chosen."""
+    """The survivors wait for rank 1, which has left out the comparison of settings."""
     import torch
 
     import paceline.torch as hvd
@@ -79,7 +79,7 @@ def _by_another_collective(rank: int, size: int) -> str:
     from paceline.native.library import loaded
 
     hvd.init()
-    hvd.allreduce(torch.ones(1), name="first")  # ranks compare what they have chosen
+    hvd.allreduce(torch.ones(1), name="first")  # ranks compare their settings
     loaded("torch").horovod_paceline_collective(RING if rank == 0 else DIRECT, 0, 0, 0, 0, 0)
     try:
         hvd.allreduce(torch.full((4096,), 1.0 + rank), op=hvd.Sum, name="terms")
@@ -92,7 +92,7 @@ def test_ranks_that_carry_a_message_differently_are_told_both_sides() -> None:
     heard = run_ranks(_by_another_collective, 2, env={"PACELINE_COLLECTIVE": "linear"}, fresh=True)
     assert "passed for a sum" not in heard, heard
     sides = {0: "ring", 1: "direct"}
-    # A rank that had not received yet may hear of it from the other one: "Rank 0 could not go on: Rank 0 of 2: ...".
+    # A rank that had not received yet may get the other survivor's error: "Rank 0 could not go on: Rank 0 of 2: ...".
     told = [text for text in heard if "it sends 8192 bytes where 8192 were expected" in text]
     assert told, heard
     for text in told:

@@ -1,11 +1,11 @@
-"""A rank dies: every other one hears of it at once and by name, whatever it is doing, and can go on in a new world.
+"""A rank dies: every other rank gets an error at once that names it, in any operation, and can continue in a new world.
 
-Patch dead-rank. In Horovod 0.28.1 a rank whose background thread has failed keeps its connections, for the contexts of
-process sets (the global one included) are never marked enabled and Finalize() leaves them alone; and Gloo does not wake
-who waits for the rest of a message that has begun. Survivors waited for Gloo's 30 s, and no error said who had died.
-`python -m integration_tests.kills` measures how soon they hear now.
+Patch dead-rank. In Horovod 0.28.1 a rank whose background thread has failed keeps its connections: the contexts of
+process sets (the global one included) are never marked enabled, so Finalize() ignores them. And Gloo does not wake a
+rank that waits for the rest of a message that has begun. Survivors waited for Gloo's 30 s, and no error named the dead
+rank. `python -m integration_tests.kills` measures how soon survivors get the error now.
 
-All of it also with ranks that sleep until something happens (PACELINE_WAKE=events).
+All of it also with ranks that sleep until an event occurs (PACELINE_WAKE=events).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIZE = 3
 
 
 def _reduce_large(rank: int, size: int, folder: str) -> tuple[float, str]:
-    """A message is on its way nearly all the time."""
+    """A message is in flight nearly all the time."""
     import horovod.torch as hvd
     import torch
 
@@ -46,7 +46,7 @@ def _reduce_large(rank: int, size: int, folder: str) -> tuple[float, str]:
 
 
 def _call_later(rank: int, size: int, folder: str) -> tuple[float, str]:
-    """Nobody is waiting when a rank dies; a process that it has forked holds on to its connections."""
+    """No rank is waiting when one dies; a process that the dead rank has forked keeps its connections open."""
     import horovod.torch as hvd
     import torch
 
@@ -66,9 +66,9 @@ def _call_later(rank: int, size: int, folder: str) -> tuple[float, str]:
 
 
 def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
-    """Horovod lets go of many tensors, the last to hold them, while new operations are handed in.
+    """Horovod releases many tensors, as their last owner, while new operations are submitted.
 
-    To free a tensor takes the interpreter's lock, and who hands in an operation holds it.
+    Freeing a tensor takes the interpreter's lock, which the submitting thread holds.
     """
     import horovod.torch as hvd
     import torch
@@ -81,7 +81,7 @@ def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
         try:
             for number in range(500):
                 handles.append(hvd.allreduce_async(torch.ones(3), name=f"{number}"))
-        except hvd.HorovodInternalError as error:  # the death came while we were handing in
+        except hvd.HorovodInternalError as error:  # the rank died while this one was submitting
             errors.append((time.monotonic(), str(error)))
         for handle in handles:
             try:
@@ -95,7 +95,7 @@ def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
 
 
 def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
-    """Elastic training in small: after the error the survivors are a world of their own."""
+    """Elastic training on a small scale: after the error the survivors form a new world."""
     import horovod.torch as hvd
     import torch
 
@@ -128,7 +128,7 @@ def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
 
 
 def _sleep(rank: int, size: int, waits: bool, folder: str) -> tuple[float, str]:
-    """All are asleep when a rank dies; or one of the survivors waits for an operation that others do not hand in."""
+    """All ranks are asleep when one dies; or a survivor waits for an operation that others do not submit."""
     import horovod.torch as hvd
     import torch
 

@@ -1,4 +1,4 @@
-"""The patches of horovodrun: what it imports before the first rank starts, and what it waits for."""
+"""The patches of horovodrun: its imports before the first rank starts, and its waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 HOROVODRUN = [sys.executable, "-m", "horovod.runner.launch"]
 PACELINE = [sys.executable, "-m", "paceline.launch.cli"]
-# Ranks that are no Python: what is imported is the launcher's doing.
+# Ranks that are not Python programs: what is imported is imported by the launcher.
 SAY = ["sh", "-c", "echo rank $HOROVOD_RANK over $HOROVOD_GLOO_IFACE"]
 
 
@@ -116,7 +116,7 @@ def test_second_request_to_end_while_the_first_is_taken_blocks_nothing() -> None
     assert done.stdout == "True\n", done.stderr
 
 
-# --- elastic-hosts: a job that fits on one host waited 600 s for a second one, and no wait for hosts was told.
+# --- elastic-hosts: a job that fits on one host waited 600 s for a second one, and the wait was not reported.
 
 _ELASTIC_RANK = """
 import os, pathlib, sys, time

@@ -1,4 +1,4 @@
-"""The patches of horovodrun about who can read what ranks are started with, and who can reach what listens."""
+"""Patches of horovodrun that hide the environment of ranks and restrict listening addresses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 HOROVODRUN = [sys.executable, "-m", "horovod.runner.launch"]
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
-# All that a shell could stumble over.
+# All special characters of a shell.
 TOKEN = 'token-5150 it\'s "quoted" $HOME `id` \\ %s !\n  and has a second line'
 
 
 def outputs(words: list[str], env: dict[str, str]) -> dict[int, Any]:
-    """What each rank printed as JSON."""
+    """JSON output of each rank."""
     done = subprocess.run(
         [*HOROVODRUN, *words], env={**os.environ, **QUIET, **env}, capture_output=True, text=True, timeout=300
     )
@@ -31,7 +31,7 @@ def outputs(words: list[str], env: dict[str, str]) -> dict[int, Any]:
 
 
 def program(folder: Path, name: str, text: str) -> Path:
-    """A shell script `name` in a folder for PATH."""
+    """Write a shell script `name` into a folder for PATH."""
     path = folder / "bin" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
@@ -39,10 +39,10 @@ def program(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-# --- private-environment: `ps` showed every variable of the launching shell to every user, on both ends of ssh for as
-# long as the job ran; the key of the launcher's services as well.
+# --- private-environment: `ps` showed every variable of the launching shell to every user, on both ends of ssh, for the
+# whole job; also the key of the launcher's services.
 
-# Prints what came of the environment, and the command lines of this machine that have the token in them.
+# Prints the received environment, and the command lines of this machine that contain the token.
 _SEES = """
 import json, os, pathlib
 token = os.environ["API_TOKEN"]
@@ -67,7 +67,7 @@ def expected(rank: int) -> dict[str, Any]:
 
 @pytest.mark.patch("private-environment")
 def test_no_command_line_on_this_host_has_the_environment_in_it(tmp_path: Path) -> None:
-    # Some shells become the rank that they start: their command lines are gone before it could look.
+    # Some shells become the rank that they start: their command lines disappear before the test can read them.
     log = tmp_path / "env.log"
     env = program(tmp_path, "env", f'printf "%s\\n" "$*" >>{log}; exec /usr/bin/env "$@"')
     path = f"{env.parent}{os.pathsep}{os.environ['PATH']}"
@@ -79,7 +79,7 @@ def test_no_command_line_on_this_host_has_the_environment_in_it(tmp_path: Path) 
 
 @pytest.fixture
 def other_host(tmp_path: Path) -> tuple[dict[str, str], Path]:
-    """PATH with an ssh that runs commands here, in a new environment, and where it writes them down.
+    """PATH with an ssh that runs commands here in a new environment, and the log of its command lines.
 
     To Horovod 127.0.0.9 is another host: no interface has this address.
     """
@@ -95,7 +95,7 @@ def other_host(tmp_path: Path) -> tuple[dict[str, str], Path]:
 
 
 def keys(log: str) -> list[str]:
-    """The words of command lines that have a job's settings, and so its key, in them."""
+    """Words of command lines that contain a job's settings, and therefore its key."""
     return [word for word in log.split() if len(word) > 100 and b"runner.common.util.settings" in decoded(word)]
 
 
@@ -126,10 +126,10 @@ def test_spark_gets_the_text_of_a_command_line() -> None:
     assert type(found) is str and found == "env A=1 run"
 
 
-# --- loopback-only: the rendezvous of a job on one host listened on all interfaces. Who reached it could store what an
-# elastic launcher unpickles, and read the keys of all ranks' services.
+# --- loopback-only: the rendezvous of a job on one host listened on all interfaces. Anybody who reached it could store
+# data that an elastic launcher unpickles, and read the keys of all ranks' services.
 
-# Where this process listens, and those that have started it, up to the one that runs horovodrun: TESTING.
+# Addresses on which this process listens, and its parents up to the process that runs horovodrun: TESTING.
 _LISTENING = """
 def listening():
     import os, psutil

@@ -1,4 +1,4 @@
-"""Ranks that wait for messages of another end when that one dies, stops, fails or goes, with an error that names it."""
+"""Ranks that wait for messages of another rank end with an error naming it if it dies, stops, fails or leaves."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_survivors_name_the_dead_rank(victim: int, size_bytes: int) -> None:
 
 
 def _stop(rank: int, size: int, victim: int, limit_s: float | None) -> tuple[str, tuple[int, ...]]:
-    """The victim stops; the next rank waits for it, and the one behind for that one."""
+    """The victim stops; the next rank waits for it, and the rank after that for the next rank."""
     mail = _mail()
     if rank == victim:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -89,7 +89,7 @@ def test_a_rank_that_stops_is_named_on_all_after_the_limit(victim: int, limit_s:
             text, lost = heard
             before = (rank - 1) % SIZE
             assert text.startswith(f"Rank {rank}, waiting for rank {before} to send 77 bytes (tag 4): "), text
-            # What has stopped hears so, too, once it goes on.
+            # The stopped rank also gets the error, once it continues.
             assert re.search(rf"Rank {victim} \(process \d+ on host [^)]+\) does not answer", text), text
             assert lost == (victim,)
     finally:
@@ -176,7 +176,7 @@ def test_a_mail_that_is_opened_after_an_alarm_tells_it(rank: int, size: int) -> 
         _mail().alarm("no memory for layer 7")
         return
     with pytest.raises(StageFailed) as raised:
-        while True:  # until the alarm is here
+        while True:  # until the failure notice has arrived
             _mail().close()
     assert (raised.value.rank, raised.value.text) == (1, "no memory for layer 7")
 
@@ -209,7 +209,7 @@ def test_a_mail_that_is_dropped_with_messages_in_flight(rank: int, size: int) ->
     hvd.barrier()
     if rank == 2:
         mail.receive(1, 3, bytearray(20))
-        for other in (0, 1):  # otherwise its end may come while they are at the barrier
+        for other in (0, 1):  # otherwise its end may arrive while they are at the barrier
             mail.wait(mail.receive(other, 4, bytearray(1)))
         del mail
         gc.collect()
@@ -228,7 +228,7 @@ def test_closing_in_vain_is_limited(rank: int, size: int) -> None:
 
 
 def _end(rank: int, size: int, sets: bool) -> None:
-    """A rank ends Horovod while the others wait; what was open then stays ended in the next world."""
+    """A rank ends Horovod while the others wait; open operations stay ended in the next world."""
     import horovod.torch as hvd
 
     for turn in range(3):

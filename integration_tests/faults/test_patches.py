@@ -26,7 +26,7 @@ def _stall(rank: int, size: int, log: str) -> None:
     import torch
 
     if rank == 0:
-        # Horovod's C++ log goes to file descriptor 2.
+        # Horovod's C++ log is written to file descriptor 2.
         os.dup2(os.open(f"{log}", os.O_CREAT | os.O_WRONLY), 2)
     hvd.init()
     if rank == size - 1:
@@ -129,7 +129,7 @@ def test_exception_while_connecting_reaches_python() -> None:
     assert result.returncode == 0, result.stderr
     assert "still here" in result.stdout
     assert "Rank 0 of 2 could not connect" in result.stdout
-    assert result.stdout.count("HOROVOD_GLOO_TIMEOUT_SECONDS=2") == 2  # the second init() tried afresh
+    assert result.stdout.count("HOROVOD_GLOO_TIMEOUT_SECONDS=2") == 2  # the second init() tried again
 
 
 # --- joined-devices: written past its end after a lower rank joined; the C library's checking malloc notices.
@@ -171,7 +171,7 @@ def test_unnamed_allreduce_after_uneven_join(rank: int, size: int) -> None:
     assert gathered.tolist() == list(range(size))
 
 
-# --- idle-waiting: whoever waited for a result yielded in a loop, which kept a core busy.
+# --- idle-waiting: threads that waited for a result yielded in a loop, which kept a core busy.
 
 
 @pytest.mark.patch("idle-waiting")
@@ -189,11 +189,11 @@ def test_waiting_for_others_takes_no_processor_time(rank: int, size: int) -> Non
     assert rank == size - 1 or time.thread_time() - began_s < 0.2
 
 
-# --- gloo-ticks: the thread of each of Gloo's devices looked around every 10 ms.
+# --- gloo-ticks: the thread of each of Gloo's devices woke up every 10 ms.
 
 
 def _switches() -> int:
-    """How often threads of this process, but the one that asks, have waited and were woken."""
+    """Number of times that other threads of this process slept and were woken."""
     tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(threading.get_native_id())]
     lines = [line for task in tasks for line in (task / "status").read_text().splitlines()]
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
@@ -269,7 +269,7 @@ def test_zero_grad_takes_set_to_none(rank: int, size: int) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-# --- distutils: gone in Python 3.12.
+# --- distutils: removed in Python 3.12.
 
 
 @pytest.mark.patch("distutils")

@@ -12,9 +12,9 @@ from integration_tests.support.ranks import ranks, run_ranks
 CYCLE_TIME, THRESHOLD = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD"
 _MIB = 1 << 20
 
-# --- settings-again: Horovod 0.28.1 keeps its settings in an object that outlives shutdown(). A setting of the user's
-# is taken out of the vector of the others there; the default that the next init() writes first goes to its former
-# place, now another setting's, or with both of them out to address 0.
+# --- settings-again: Horovod 0.28.1 keeps its settings in an object that outlives shutdown(), in a vector. A setting of
+# the user's is removed from the vector. The default that the next init() writes first goes to its former place, which
+# now belongs to another setting, or, with both of them removed, to address 0.
 
 
 def _worlds(rank: int, size: int, worlds: list[dict[str, str]]) -> None:

@@ -1,7 +1,8 @@
-"""What goes wrong with process sets is an exception in Python, on every rank; the process lives and can begin again.
+"""Errors with process sets are exceptions in Python on every rank; the process survives and can start again.
 
-Patch process-set-failures. In Horovod 0.28.1 the background thread removes process sets in agreement with the other
-ranks, whatever ended it: an error while sets were set up was met again there, where nothing catches it (exit 134).
+Patch process-set-failures. In Horovod 0.28.1 the background thread, for whatever reason it ended, removes process sets
+in agreement with the other ranks. An error during their setup occurred there again, where nothing catches it (exit
+134).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings that differ between ranks, because a launcher exported them to some: init() refuses them on every rank.
 
-At first each made a fault of its own: PACELINE_EXCHANGE on one rank hung for ever, PACELINE_CODEC took a minute and
-blamed ranks that had come, a smaller HOROVOD_FUSION_THRESHOLD aborted its rank.
+Before, each had another failure: PACELINE_EXCHANGE on one rank hung for ever, PACELINE_CODEC took a minute and blamed
+the wrong ranks, a smaller HOROVOD_FUSION_THRESHOLD aborted its rank.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from paceline.debug_values import DEBUG_VALUES
 
 SIZE = 4
 PLACES = (0, 1, SIZE - 1)  # the first, a middle and the last rank
-# The first that an option takes and that is not its default is what one rank has.
+# One rank gets the first of these that an option accepts and that is not its default.
 _VALUES = ("single", "ring", "events", "solo", "q8", "samples", "yes", "no", "3", "0.25", "gate_timeout_ms=3")
 LIMIT_S = 10.0  # measured: at most 0.5 s, on busy cores
 
-# Variable, value and rank of each that differs in one init().
+# Variable, value and rank of each difference in one init().
 Case = list[tuple[str, str, int]]
 
 
 def _other(option: config.Option) -> str:
-    """A value of a shared option that is not its default."""
+    """Return a value of a shared option that is not its default."""
     assert option.shared is not None
     for text in _VALUES:
         try:
@@ -42,12 +42,12 @@ def _other(option: config.Option) -> str:
     raise AssertionError(f"none of {_VALUES} is a value of {option.variable}")
 
 
-# Horovod's come first: a policy of merging stays asked for in its process, and excludes two of them.
+# Horovod's options come first: a fusion policy stays requested in its process, and excludes two of them.
 _DIFFERENT = [
     *((one.name, str(int(one.default) + 1) if one.default else "mpi") for one in HOROVODS),
     *((option.variable, _other(option)) for option in config.OPTIONS if option.shared is not None),
 ]
-# Each variable alone, on each of these ranks; and on one rank after the other, some together.
+# Each variable alone, on each of these ranks; then several together, on different ranks.
 _DEBUG = [(debug.NAME, f"{one.name}={_other(one)}") for one in DEBUG_VALUES if one.shared is not None]
 ALONE: list[Case] = [[(name, value, rank)] for name, value in _DIFFERENT + _DEBUG for rank in PLACES]
 _ONCE = [(name, value, PLACES[n % len(PLACES)]) for n, (name, value) in enumerate(_DIFFERENT)]
@@ -55,7 +55,7 @@ TOGETHER: list[Case] = [_ONCE[n : n + 9] for n in range(0, len(_ONCE), 9)]
 
 
 def _refused(rank: int, size: int, cases: list[Case], folder: str) -> list[tuple[str, float]]:
-    """What init() raises in each case, and after how long; then ranks that agree train."""
+    """Errors of init() in each case, and the seconds it took; afterwards ranks with equal settings train."""
     import horovod.torch as hvd
     import torch
 

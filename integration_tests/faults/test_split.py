@@ -1,4 +1,4 @@
-"""A rank dies while gradients travel to their owners, or new weights to all: the others say which, at once."""
+"""A rank dies while gradients are sent to their owners, or new weights to all: the others name it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages of hvd.Pipeline that are killed, raise or stop at an instruction: all others end, and say who it was."""
+"""Stages of hvd.Pipeline that are killed, raise or stop at an instruction: all others end, and name the stage."""
 
 from __future__ import annotations
 

@@ -11,22 +11,22 @@ from paceline.fusion.armed import ArmedReport, armed
 from paceline.native.library import loaded
 
 ARMED = {"PACELINE_ARMED": "yes"}
-# How long a group waits for its last gradient before a step is given up (core waits no longer than that): ranks on a
-# busy machine come in time.
+# Time that a group waits for its last gradient before a step is aborted (the core waits no longer): enough for ranks on
+# a busy machine.
 CALM_S = 5.0
-# Where a test makes them come too late: for as long does each of its ranks wait.
+# The same for tests in which gradients come too late: each rank waits this long.
 PATIENCE_S = 1.0
 
 
 def state(library: str = "torch") -> ArmedReport:
-    """Of this rank."""
+    """Return this rank's state of armed steps."""
     return armed(loaded(library))
 
 
 class TorchSteps:
     """Steps of named allreduces in PyTorch, whose results are checked to the last bit.
 
-    `sizes`: elements by name, in the order in which they are handed in.
+    `sizes`: elements by name, in the order of submission.
     """
 
     library = "torch"
@@ -39,7 +39,7 @@ class TorchSteps:
         self.handles: dict[str, Any] = {}
 
     def value(self, rank: int, name: str, step: int) -> float:
-        """What a rank hands in, in all elements."""
+        """Value of all elements that a rank submits."""
         return float((rank + 1) * 1000 + step % 100 + 7 * list(self.sizes).index(name))
 
     def start(self, name: str, step: int, **options: Any) -> None:
@@ -63,8 +63,8 @@ class TorchSteps:
     def step_around(self, step: int, first: int, between: Callable[[], Any], finished: int = 0) -> Any:
         """Make a step with a call after its `first` tensors; return the result of the call.
 
-        `finished`: tensors that are waited for before the call. Those of the first group: without that its round may
-        perform the call's operation, too, before the armed part of the step begins.
+        `finished`: number of tensors to wait for before the call, the number in the first group. Otherwise its round
+        may perform the call's operation, too, before the armed part of the step begins.
         """
         names = list(self.sizes)
         for name in names[:first]:
@@ -80,7 +80,7 @@ class TorchSteps:
 
 
 def groups_of(hand: ByHand, label: str, sizes: Sequence[int]) -> list[list[str]]:
-    """The tensors with `label` in their names, in the order of their names, in groups of so many."""
+    """Groups of `sizes` tensors from those with `label` in their names, in the order of names."""
     names = sorted(hand.names(label))
     assert sum(sizes) == len(names), names
     ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
@@ -88,7 +88,7 @@ def groups_of(hand: ByHand, label: str, sizes: Sequence[int]) -> list[list[str]]
 
 
 def in_parts(names: Sequence[str], parts: dict[int, int]) -> list[list[str]]:
-    """Each alone in a group, those of these numbers in so many parts."""
+    """Each tensor alone in a group, those with numbers in `parts` in that many parts."""
     return [[name] for n, name in enumerate(names) for _ in range(parts.get(n, 1))]
 
 
@@ -98,7 +98,7 @@ def meet(library: str = "torch") -> None:
 
 
 def is_armed(library: str = "torch") -> bool:
-    """Return whether steps are armed, when all ranks have performed the same and are in the same state."""
+    """Return True if steps are armed, once all ranks have performed the same operations and are in the same state."""
     meet(library)
     return state(library).state == "armed"
 
@@ -111,7 +111,7 @@ def arm(
     begin: int = 0,
     patience_s: float = CALM_S,
 ) -> tuple[ByHand, int]:
-    """Make steps until they are armed, under a plan of groups of so many tensors; returns the next step's number."""
+    """Make steps until they are armed, under a plan of groups of `sizes` tensors; returns the next step's number."""
     hand = ByHand(library).start()
     step(begin)
     meet(library)
@@ -120,12 +120,12 @@ def arm(
 
 
 def step_armed(step: Callable[[int], object], count: int, library: str = "torch", begin: int = 0) -> int:
-    """Make steps until so many more have been armed; returns the next step's number."""
+    """Make steps until `count` more have been armed; returns the next step's number."""
     before = state(library).steps
     return repeat(library, step, lambda: state(library).steps >= before + count, begin, lambda: state(library))
 
 
 def end(hand: ByHand, library: str = "torch") -> None:
-    """Back to Horovod's own merging, when all ranks have looked at what they had to."""
+    """Return to Horovod's own merging when all ranks have finished their checks."""
     meet(library)
     hand.end()

@@ -1,4 +1,4 @@
-"""What tests know of a running emulated cluster beside what its users see."""
+"""Knowledge of a running emulated cluster for tests, in addition to its public interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from integration_tests.support.ranks import ROOT
 from paceline.examples.benchmarks.cluster.lifetime import NETNS, processes_in
 
-# Of ranks that share this machine.
+# For ranks that share this machine.
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 PACELINE_RANK = [sys.executable, "-m", "paceline.launch.cli", "rank"]
 RANK_SCRIPT = [sys.executable, str(ROOT / "integration_tests" / "support" / "rank_script.py")]
@@ -20,13 +20,13 @@ DIGITS = [sys.executable, str(ROOT / "examples" / "digits_torch.py")]
 
 
 def reports(output: str, *fields: str) -> list[tuple[Any, ...]]:
-    """These fields of what each rank reports in a line of its own (REPORT), by rank."""
+    """These fields of each rank's REPORT line, by rank."""
     found = [json.loads(text) for text in re.findall(r"REPORT (\{.*\})", output)]
     return [tuple(one[field] for field in fields) for one in sorted(found, key=lambda one: int(one["rank"]))]
 
 
 def digits_result(output: str) -> dict[str, Any]:
-    """The result of a job that has trained the digits, equal on all ranks."""
+    """Result of a job that has trained the digits, equal on all ranks."""
     print(output)
     (result,) = (json.loads(text) for text in re.findall(r"RESULT (\{.*\})", output))
     assert result["equal"]
@@ -42,5 +42,5 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def processes_at_switch(tag: str) -> list[int]:
-    """The pids in the network namespace of a cluster's switch: one if it is a process, none if it is a bridge."""
+    """Process ids in the network namespace of a cluster's switch: one if it is a process, none if it is a bridge."""
     return processes_in([NETNS / f"{tag}-switch"])

@@ -1,4 +1,4 @@
-"""What the survivors of a rank must have heard."""
+"""Expected errors of the survivors of a rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from integration_tests.kills import Heard
 
 
 def assert_named(heard: Sequence[Heard], victim: int, survivors: int, within_s: float = math.inf) -> None:
-    """Every survivor had an error that names the victim and no other rank."""
+    """Assert that every survivor had an error that names the victim and no other rank."""
     assert len(heard) == survivors
     for one in heard:
         assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def encoded(name: str) -> str:
-    """The name of an operation that travels as the variables say."""
+    """Return the name of an operation that is sent as the variables specify."""
     from paceline.arguments import choice_asked
 
     return choice_asked().mark + name

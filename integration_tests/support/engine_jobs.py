@@ -1,7 +1,7 @@
 """Trainings that Ray and Spark start, as drivers run them: `python -m integration_tests.support.engine_jobs JOB ...`.
 
 Jobs (see `main`) print one line of JSON that begins with RESULT. Gradients depend on no weight, and plain SGD adds them
-up: once all have arrived, weights tell which were lost or doubled, whatever exchange carried them.
+up: once all have arrived, weights show which were lost or doubled, with any exchange.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def train_keras(victim: int = -1) -> dict[str, Any]:
 
 
 def train_elastic(killed: str) -> dict[str, Any]:
-    """A training in PyTorch that goes on when rank 1 is killed, which it is where there is no file `killed` yet."""
+    """Train with PyTorch and continue after rank 1 is killed, which happens if there is no file `killed` yet."""
     import torch
 
     import paceline.torch as hvd
@@ -144,7 +144,7 @@ TRAININGS: dict[str, Callable[..., dict[str, Any]]] = {"torch": train_torch, "ke
 
 @contextlib.contextmanager
 def ray_cluster(nodes: int) -> Iterator[None]:
-    """A Ray of so many nodes on this machine. The first has an address of its own, the others one of loopback each."""
+    """A Ray cluster of `nodes` nodes on this machine: the first has its own address, the others loopback addresses."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -225,7 +225,7 @@ def main(job: str, engine: str, framework: str) -> None:
 
 
 if __name__ == "__main__":
-    # By their real name, so that workers import what they are sent.
+    # By their real name, so that workers can import the functions that they receive.
     from integration_tests.support import engine_jobs
 
     engine_jobs.main(*sys.argv[1:])

@@ -97,7 +97,7 @@ class EventTraining:
         repeat("torch", self.step, arming.is_armed, about=arming.state)
 
     def go_on(self) -> None:
-        """After the event: some updates, and a drain; weights are those of one process on every rank."""
+        """After the event: some updates, and a drain; weights equal one process on every rank."""
         for _ in range(3 if self.column != ARMED else STEPS):
             self.step()
         self.check()

@@ -1,4 +1,4 @@
-"""The table of events: what becomes of a training under each exchange when something happens to it, and its test.
+"""The table of events: effect of an event on training under each exchange, and the test of it.
 
 Data only. docs/developers/events.md is made from it (events_page.py); a unit test refuses an empty cell and a test that
 does not exist.
@@ -16,7 +16,7 @@ PYTORCH, KERAS = "PyTorch", "Keras, TensorFlow"
 
 
 class Answer(NamedTuple):
-    """`tests`: below integration_tests/, without parameters. `on`: the frameworks that it is about; "": all."""
+    """One answer. `tests`: below integration_tests/, without parameters. `on`: its frameworks; "": all."""
 
     outcome: str
     what: str
@@ -28,14 +28,14 @@ Cell = tuple[Answer, ...]
 
 
 class Event(NamedTuple):
-    """What happens, in a word that tests use and as a heading, and the answer of each of COLUMNS."""
+    """One event: a word for tests, a heading, and the answer of each of COLUMNS."""
 
     word: str
     name: str
     cells: Mapping[str, Cell]
 
 
-# Both try the cells that name them: the event, further updates, a drain, and the weights of one process.
+# Both test the cells that name them: the event, further updates, a drain, and the weights of one process.
 _TORCH = "ranks/torch/test_event_table.py::test_as_one_process"
 _KERAS = "ranks/keras/test_event_table.py::test_as_one_process"
 _BOTH = (_TORCH, _KERAS)

@@ -1,4 +1,4 @@
-"""Training and operations whose every value is known, so that they can be told right to the last bit."""
+"""Training and operations whose every value is known, so that they can be checked to the last bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE = 2.0**-4
 
 
 def part(rank: int, step: int, elements: int) -> Any:
-    """A gradient: whole numbers that tell whose they are and where they stand."""
+    """Return a gradient: whole numbers that encode rank, step and position."""
     return (torch.arange(elements) % 61 + 64 * (rank + 1) + step).float()
 
 
@@ -48,7 +48,7 @@ def train(
         wanted, found = -RATE * everyone / size, one.detach().cpu()
         if codec is None:
             assert torch.equal(found, wanted), f"{exchange}: {found}, expected {wanted}"
-        else:  # error feedback: what is missing is what the ranks still have of it, and no more
+        else:  # error feedback: the difference is exactly the residuals of the ranks
             residuals = optimizer.state_dict()["paceline_in_flight"]["residuals"]["values"]
             own = residuals.get(name, torch.zeros(one.shape))  # none: too small to be encoded
             missing = RATE / size * hvd.allreduce(own, op=hvd.Sum, name=f"{label}.residual.{name}")

@@ -1,9 +1,9 @@
-"""Ranks that are forked from a process which has imported their framework already: a start in moments, not seconds.
+"""Ranks forked from a process that has imported their framework already: they start in moments, not seconds.
 
-A template imports frameworks and nothing of Horovod's or ours, starts no threads, and forks when it is told to. A child
-gets its environment, session and log as a process of its own would have them, then serves as a rank
-(integration_tests/support/worker.py). Variables that are read while a framework is imported must not differ between
-ranks of one template: `forkable` says which environments may.
+A template imports frameworks, nothing of Horovod's or ours, starts no threads, and forks on request. A child gets its
+environment, session and log like a separate process, then serves as a rank (integration_tests/support/worker.py).
+Variables that are read while a framework is imported must not differ between ranks of one template: `forkable` checks
+an environment.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pathlib import Path
 from typing import Protocol
 
 FRAMEWORKS = ("torch", "tensorflow")
-# What modules of tests import, too.
+# Also imported by modules of tests.
 _COMMON = ("numpy", "pytest")
-# What a framework imports when it is used: torch, for the first optimizer (seconds).
+# Imported by a framework at its first use: by torch for the first optimizer (seconds).
 _LATER = {"torch": ("torch._dynamo",), "tensorflow": ()}
-# What a framework does not read while it is imported (TensorFlow: when it makes its threads); what Keras reads, which
-# TensorFlow imports.
+# Variables that a framework does not read while it is imported (TensorFlow reads them when it makes its threads); and
+# variables of Keras, which TensorFlow imports.
 _LATE = ("HOROVOD_", "PACELINE_", "TF_NUM_")
 _EARLY = ("KERAS_BACKEND",)
-# What Keras takes without it.
+# Keras' values without the variable.
 _DEFAULTS = {"KERAS_BACKEND": "tensorflow"}
-# How long a template may take to import its frameworks and to answer.
+# Limit for a template to import its frameworks and to answer.
 ANSWER_S = 120.0
 
 
 class Process(Protocol):
-    """What a world of ranks needs of one: subprocess.Popen has it, too."""
+    """Operations on a process that a world of ranks needs; subprocess.Popen has them, too."""
 
     pid: int
 
@@ -44,12 +44,12 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
     def wait(self, timeout: float) -> int:
-        """The exit status; minus the signal's number for one that a signal ended."""
+        """Wait for the exit status; minus the signal's number if a signal ended it."""
         ...
 
 
 def frameworks_of(module: str) -> tuple[str, ...]:
-    """Which frameworks the bodies of a test's module speak of; TensorFlow comes with torch: a template less."""
+    """Frameworks that a test module mentions. TensorFlow is imported together with torch, which saves a template."""
     path = importlib.import_module(module).__file__
     text = Path(path).read_text() if path else ""
     if "tensorflow" in text or "keras" in text:
@@ -58,12 +58,12 @@ def frameworks_of(module: str) -> tuple[str, ...]:
 
 
 def forkable(env: Mapping[str, str]) -> bool:
-    """Whether ranks that have these variables beside this process's own can be forked from a template."""
+    """True if ranks with these additional variables can be forked from a template."""
     return all(name.startswith(_LATE) or name in _EARLY for name in env)
 
 
 class Forked:
-    """A rank that was forked from a template, whose child it is."""
+    """A rank forked from a template, whose child it is."""
 
     def __init__(self, template: Template, pid: int) -> None:
         self.pid = pid
@@ -101,7 +101,7 @@ class Template:
         theirs.close()
 
     def fork(self, address: str, rank: int, env: Mapping[str, str], log: Path) -> Forked:
-        """A process that serves as `rank` to the listener at `address`, with exactly these variables."""
+        """Fork a process that serves as `rank` to the listener at `address`, with exactly these variables."""
         pid = self.ask(("fork", address, rank, dict(env), str(log)))
         assert pid is not None
         return Forked(self, pid)
@@ -114,7 +114,7 @@ class Template:
         return answer
 
     def end(self) -> None:
-        """Its ranks have ended before."""
+        """End the template, after its ranks."""
         self._connection.close()
         self._process.kill()  # an interpreter with frameworks takes seconds to end, and has nothing to save
         self._process.wait(10)
@@ -124,7 +124,7 @@ _templates: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Template] 
 
 
 def template(frameworks: tuple[str, ...], env: Mapping[str, str]) -> Template:
-    """The one with these frameworks whose ranks' variables differ from `env` in those alone that are read late."""
+    """Return a template with these frameworks; its ranks' variables may differ from `env` only in those read late."""
     env = {**_DEFAULTS, **env}
     key = frameworks, tuple(sorted(item for item in env.items() if not item[0].startswith((*_LATE, "PYTEST_"))))
     if key not in _templates:
@@ -133,7 +133,7 @@ def template(frameworks: tuple[str, ...], env: Mapping[str, str]) -> Template:
 
 
 def end_templates() -> None:
-    """End all of them; before, all worlds."""
+    """End all templates, after all worlds."""
     while _templates:
         _templates.popitem()[1].end()
 
@@ -144,7 +144,7 @@ def _status(pid: int) -> int | None:
 
 
 def _become(env: Mapping[str, str], log: str) -> None:
-    """Take on the look of a process that was started by itself."""
+    """Make the child look like a separate process."""
     os.setsid()
     os.environ.clear()
     os.environ.update(env)
@@ -155,7 +155,7 @@ def _become(env: Mapping[str, str], log: str) -> None:
 
 
 def main() -> None:
-    """Import, then fork on request until the other end goes away; children serve as ranks."""
+    """Import, then fork on request until the other end closes; children serve as ranks."""
     connection = Connection(int(sys.argv[1]))
     for name in (*_COMMON, *(each for framework in sys.argv[2:] for each in (framework, *_LATER[framework]))):
         importlib.import_module(name)

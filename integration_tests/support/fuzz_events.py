@@ -1,6 +1,6 @@
-"""Events that random messages meet (fuzz.py, races.py): what one rank does, by a seed that all ranks share.
+"""Random events for messages (fuzz.py, races.py): what one rank does, by a seed that all ranks share.
 
-Each checks every value against one process, and leaves the world usable. All return how many messages they made.
+Each checks every value against one process, and leaves the world usable. All return the number of their messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _gradient(rank: int, step: int, elements: int) -> np.ndarray:
 
 
 def join(rank: int, size: int, seed: int) -> int:
-    """One rank joins after some steps, maybe none; the others go on with optimizers that meet for the first time.
+    """One rank joins after some steps, maybe none; the others continue with optimizers in their first step.
 
     Its last operation is still open when it joins; others begin that operation later.
     """
@@ -102,11 +102,11 @@ def sets(rank: int, size: int, seed: int) -> int:
 
     hvd.init()
     if size < 3:
-        return 0  # no two ranks are a set of their own
+        return 0  # two ranks have no separate process set
     same = random.Random(seed)
     members = sorted(same.sample(range(size), same.randint(2, size - 1)))
     opener, elements = same.choice(members), same.choice([300, 5001])
-    # An operation that the others never hand in: a call of Horovod's, or a round that waits for all.
+    # An operation that the others never submit: a call of Horovod's, or a round that waits for all.
     kind = same.choice(["allreduce", "partial", "none"])
     for turn, scale in enumerate((1000.0, 0.0)):
         of_set = hvd.add_process_set(members)
@@ -136,7 +136,7 @@ def sets(rank: int, size: int, seed: int) -> int:
 
 
 def plans(rank: int, size: int, seed: int) -> int:
-    """Plans that follow from messages which end in any order, while collectives of ours are in flight."""
+    """Plans that follow messages which end in any order, while collectives of ours are in flight."""
     import paceline.torch as hvd
 
     hvd.init()
@@ -182,7 +182,7 @@ def world_of_one() -> Iterator[None]:
 
 
 def worlds(rank: int, size: int, seed: int) -> int:
-    """A new world in which some ranks come from one of their own, whose plan was in force: as after elastic resets."""
+    """A new world in which some ranks had another one with an active plan: as after elastic resets."""
     import horovod.torch as hvd
 
     hvd.init()

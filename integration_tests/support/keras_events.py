@@ -170,7 +170,7 @@ class Training:
         self.optimizer.learning_rate.assign(self.rate)
 
     def fail(self) -> None:
-        """A compiled step raises, on all ranks or on one, which goes on with its next batch."""
+        """A compiled step raises, on all ranks or on one, which continues with its next batch."""
         unlucky = self.same.choice([self.rank, self.same.randrange(self.size)])
         for _ in range(self.passes):
             for place in ("before", "between"):
@@ -190,7 +190,7 @@ class Training:
             raise AssertionError(f"rank {self.rank}, {self}: a step did not raise: {text}")
 
     def resume(self) -> None:
-        """As in a new process: what is in flight is loaded into another optimizer, of other variables."""
+        """As in a new process: state in flight is loaded into another optimizer, of other variables."""
         (name, weights), *_ = self.lists
         self._meet()
         taped = self.tape

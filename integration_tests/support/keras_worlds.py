@@ -14,11 +14,11 @@ from integration_tests.support.ranks import ranks
 
 BACKENDS = ("tensorflow", "torch")
 
-# As `ranks`, with one backend after the other.
+# Like `ranks`, with one backend after the other.
 keras_ranks = functools.partial(ranks, worlds=[pytest.param({"KERAS_BACKEND": one}, id=one) for one in BACKENDS])
 
 
-# The same, of which `make test` has PyTorch's alone: for what takes TensorFlow long and is much the same there.
+# Like `keras_ranks`, but `make test` runs only PyTorch: for tests that are slow and similar on TensorFlow.
 mostly_on_torch = functools.partial(
     ranks,
     worlds=[
@@ -29,12 +29,12 @@ mostly_on_torch = functools.partial(
 
 
 def compiled_or_not() -> tuple[bool, ...]:
-    """Kinds of steps on this rank's backend, compiled or not: both on TensorFlow, eager ones on PyTorch."""
+    """Kinds of steps on this rank's backend: eager and compiled on TensorFlow, eager on PyTorch."""
     return (False, True) if keras.backend.backend() == "tensorflow" else (False,)
 
 
 def numpy(value: Any) -> np.ndarray[Any, Any]:
-    """What a variable or tensor of either backend holds."""
+    """Value of a variable or tensor of either backend."""
     return np.array(keras.ops.convert_to_numpy(value))
 
 

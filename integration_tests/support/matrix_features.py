@@ -1,6 +1,6 @@
-"""What training scripts do besides the plain loop: the features of the matrix, each written once for both kinds of run.
+"""Features of training scripts besides the plain loop: rows of the matrix, each written once for both kinds of run.
 
-A feature builds the optimizer and makes STEPS updates. What it needs of model and exchange stands in FEATURES.
+A feature builds the optimizer and makes STEPS updates. FEATURES holds its requirements on model and exchange.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _train(
 ) -> None:
     """Build, and make STEPS updates: of `passes(step)`, gradients changed by `change(step)`, each followed by `after`.
 
-    `options` are those of DistributedOptimizer.
+    `options`: those of DistributedOptimizer.
     """
     run.build(**options)
     for step in range(STEPS):
@@ -49,7 +49,7 @@ def _clipping(run: Run) -> None:
 
 
 def _clipping_in_flight(run: Run) -> None:
-    """As trainers do that know nothing of ranks: by torch's functions, while gradients are in flight."""
+    """Clip by torch's functions while gradients are in flight, as trainers without knowledge of ranks do."""
     utils, parameters = torch.nn.utils, list(run.model.parameters())
     clips = [lambda: utils.clip_grad_norm_(parameters, 0.05), lambda: utils.clip_grad_value_(iter(parameters), 0.02)]
     _train(run, change=lambda step: clips[step % 2](), combine=False)
@@ -77,7 +77,7 @@ def _closures(run: Run) -> None:
 
 
 def _schedulers(run: Run) -> None:
-    """Two of them, made from the optimizer that the script has in hand: the wrapped one."""
+    """Two schedulers, made from the wrapped optimizer."""
     optimizer = run.build()
     scheduler = torch.optim.lr_scheduler
     several = [scheduler.LinearLR(optimizer, 0.5, total_iters=3), scheduler.CosineAnnealingWarmRestarts(optimizer, 2)]
@@ -88,7 +88,7 @@ def _schedulers(run: Run) -> None:
 
 
 def _scheduler_before_wrapping(run: Run) -> None:
-    """As scripts do that get both from a function; torch must not warn that step() was not called."""
+    """As in scripts that get both from a function; torch must not warn that step() was not called."""
     held = run.setting.make(list(run.model.parameters()))
     scheduler = torch.optim.lr_scheduler.StepLR(held, 2, gamma=0.5)
     run.wrap(held)
@@ -111,9 +111,9 @@ def _freezing(run: Run) -> None:
 
 
 def _replace(run: Run, names: tuple[str, ...]) -> None:
-    """Put other parameters in the places of these, in the model and in the groups, as Gaussian splatting does.
+    """Replace these parameters in the model and in the groups, as Gaussian splatting does.
 
-    Their state goes over to the new ones.
+    The new ones take over their state.
     """
     held = getattr(run.optimizer, "held", run.optimizer)
     for name in names:
@@ -128,7 +128,7 @@ def _replace(run: Run, names: tuple[str, ...]) -> None:
 
 
 def _replacing(run: Run, passes: Callable[[int], Backward] | None = None, **options: Any) -> None:
-    """One parameter after another update, and all of them after two."""
+    """Replace one parameter after an update, and all of them after two."""
     names = tuple(dict(run.model.named_parameters()))
 
     def replace(step: int) -> None:
@@ -144,12 +144,12 @@ def _replacing_in_accumulation(run: Run) -> None:
 
 
 def _draining(run: Run) -> None:
-    """After every other update, as before a validation: what is in flight is applied, and nothing else."""
+    """Drain after every other update, as before a validation: gradients in flight are applied, nothing else changes."""
     _train(run, after=lambda step: run.settle() if step % 2 else None)
 
 
 def _activation_checkpointing(run: Run) -> None:
-    """The first layers are computed again in the backward pass; a reentrant checkpoint runs a backward pass in it."""
+    """Recompute the first layers in the backward pass; a reentrant checkpoint runs a backward pass within it."""
     run.build()
     head, tail = run.model[:2], run.model[2:]
 
@@ -176,7 +176,7 @@ def _load(run: Run, file: io.BytesIO) -> None:
 
 
 def _renewed(run: Run, take_up: Callable[[io.BytesIO], None]) -> None:
-    """In the middle a new process goes on from a file."""
+    """Continue in a new process from a file in the middle."""
     run.build()
     for step in range(STEPS):
         if step == 3:
@@ -188,12 +188,12 @@ def _renewed(run: Run, take_up: Callable[[io.BytesIO], None]) -> None:
 
 
 def _saving(run: Run) -> None:
-    """Every rank saves and loads its own."""
+    """Every rank saves and loads its own state."""
     _renewed(run, lambda file: _load(run, file))
 
 
 def _resuming(run: Run) -> None:
-    """The first rank loads, the others get it from there."""
+    """The first rank loads, and shares the state with the others."""
 
     def take_up(file: io.BytesIO) -> None:
         if run.first():
@@ -204,7 +204,7 @@ def _resuming(run: Run) -> None:
 
 
 def _autograd_grad(run: Run) -> None:
-    """A penalty on the gradient in even steps; in odd ones one rank alone looks at gradients after its pass."""
+    """A penalty on the gradient in even steps; in odd ones a single rank computes gradients again after its pass."""
 
     def backward(step: int, rank: int) -> Tensor:
         loss = run.loss(rank, step)
@@ -221,7 +221,7 @@ def _autograd_grad(run: Run) -> None:
 
 
 def _user_hooks(run: Run) -> None:
-    """What each rank's hooks make of its gradient, none of it linear, is what travels; hooks of steps run once."""
+    """Nonlinear hooks of each rank change the submitted gradient; hooks of steps run once."""
     optimizer = run.build()
     calls = {"before": 0, "after": 0}
 
@@ -246,7 +246,7 @@ def _user_hooks(run: Run) -> None:
 
 
 def _add_param_group(run: Run) -> None:
-    """The second half of the parameters joins at another rate after two steps."""
+    """The second half of the parameters joins after two steps with another rate."""
     parameters = list(run.model.parameters())
     early, late = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
     optimizer = run.build(early)
@@ -257,7 +257,7 @@ def _add_param_group(run: Run) -> None:
 
 
 def _retain_graph(run: Run) -> None:
-    """Two passes through one graph."""
+    """Two backward passes through one graph."""
 
     def backward(step: int, rank: int) -> Tensor:
         loss = run.loss(rank, step)
@@ -269,7 +269,7 @@ def _retain_graph(run: Run) -> None:
 
 
 def _inputs(run: Run) -> None:
-    """Each half of the parameters in a backward pass of its own."""
+    """A separate backward pass for each half of the parameters."""
 
     def backward(step: int, rank: int) -> Tensor:
         loss = run.loss(rank, step)
@@ -297,12 +297,12 @@ def _channels_last(run: Run) -> None:
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature: what trains with it, and what it needs.
+    """A feature: its training function, and its requirements.
 
-    `reference`: what trains in one process, where that is something else. `kind`: its model; None: the optimizer's.
-    `dense`: whether its code reads gradients in ways that torch has for dense ones only. `averaging`: with a partial
-    exchange, the models are averaged, too. `stateless`: the optimizer must hold no parameters of its own.
-    `all_at_once`: ranks must have made the same updates (no partial exchange).
+    `reference`: training function in one process, if different. `kind`: its model; None: the optimizer's. `dense`: True
+    if its code reads gradients in ways that torch supports for dense ones only. `averaging`: with a partial exchange
+    the models are averaged, too. `stateless`: the optimizer must hold no parameters of its own. `all_at_once`: ranks
+    must have made the same updates (no partial exchange).
     """
 
     train: Callable[[Run], None]

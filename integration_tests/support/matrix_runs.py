@@ -1,7 +1,7 @@
-"""One training of the matrix: on ranks that exchange gradients, or in one process that has all of their data.
+"""One training of the matrix: on ranks that exchange gradients, or in one process with all of their data.
 
-A feature of the matrix (matrix_features.py) is written once, over `Run`; both kinds of run then do the same. Models are
-small, with odd sizes throughout; every rank has a batch of its own in each step.
+A feature of the matrix (matrix_features.py) is written once, over `Run`; both kinds of run execute it. Models are
+small, with odd sizes throughout; every rank has its own batch in each step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Tied(nn.Module):
 
 
 class Rows(nn.Module):
-    """Two tables with sparse gradients; with `bias` a dense layer behind them."""
+    """Two tables with sparse gradients; with `bias` followed by a dense layer."""
 
     def __init__(self, bias: bool) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Rows(nn.Module):
         self.dense = nn.Linear(3, 3) if bias else nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Whole numbers (n,) -> (n, 3)."""
+        """Integers (n,) -> (n, 3)."""
         return self.dense(self.first(inputs) * 2 + self.last(inputs % 7))
 
 
@@ -55,13 +55,13 @@ MODELS: dict[str, Callable[[bool], nn.Module]] = {"layers": _layers, "tied": Tie
 
 
 def model_of(kind: str, bias: bool, dtype: torch.dtype, seed: int) -> nn.Module:
-    """A model of MODELS in `dtype`, with first weights that `seed` decides."""
+    """A model of MODELS in `dtype`; `seed` determines its initial weights."""
     torch.manual_seed(seed)
     return MODELS[kind](bias).to(dtype)
 
 
 def batch_of(kind: str, dtype: torch.dtype, rank: int, number: int) -> tuple[Tensor, Tensor]:
-    """The inputs and targets that rank `rank` has as its batch `number`; no two are alike."""
+    """Inputs and targets of rank `rank` in its batch `number`; all batches differ."""
     data = torch.Generator().manual_seed(1000 * number + rank)
     if kind == "rows":
         # Rows repeat within a rank and overlap between ranks.
@@ -72,7 +72,7 @@ def batch_of(kind: str, dtype: torch.dtype, rank: int, number: int) -> tuple[Ten
 
 
 def leaves(state: dict[str, Any]) -> dict[str, Any]:
-    """Every tensor and number of an optimizer's state_dict(), by where it is; dense."""
+    """Every tensor and number of an optimizer's state_dict(), by its path; dense."""
     found: dict[str, Any] = {}
 
     def walk(place: str, value: Any) -> None:
@@ -95,7 +95,7 @@ Backward = Callable[[int], Tensor]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained: a kind of model, whether it has biases, its type, and what makes its optimizer."""
+    """Model and optimizer of a training: kind of model, biases, dtype, and factory of the optimizer."""
 
     kind: str
     bias: bool
@@ -105,12 +105,12 @@ class Setting:
 
 
 def in_one(passes: list[Backward]) -> Backward:
-    """One after the other, as one; its loss is their sum."""
+    """Combine passes into one, executed in order; its loss is their sum."""
     return lambda rank: torch.stack([backward(rank) for backward in passes]).sum()
 
 
 class Run(ABC):
-    """A model and its optimizer; `build` makes the optimizer."""
+    """A model and its optimizer, which `build` makes."""
 
     optimizer: Any
 
@@ -125,38 +125,38 @@ class Run(ABC):
         return model_of(self.setting.kind, self.setting.bias, self.setting.dtype, seed)
 
     def build(self, parameters: Any = None, **options: Any) -> Any:
-        """Make the optimizer, of all parameters if none are given; `options` are those of DistributedOptimizer."""
+        """Make the optimizer, of all parameters by default; `options`: arguments of DistributedOptimizer."""
         held = self.setting.make(list(self.model.parameters() if parameters is None else parameters))
         return self.wrap(held, **options)
 
     @abstractmethod
     def wrap(self, held: Any, **options: Any) -> Any:
-        """Train with `held`."""
+        """Use `held` as the optimizer, wrapped on ranks."""
 
     @abstractmethod
     def gradients(self, backward: Backward) -> Tensor:
-        """Leave in `.grad` what `backward` makes of the data; returns the loss."""
+        """Run `backward` on the data, which leaves gradients in `.grad`; returns the loss."""
 
     @abstractmethod
     def combine(self) -> None:
-        """From here on `.grad` is the mean over the ranks."""
+        """Make `.grad` the mean over the ranks."""
 
     @abstractmethod
     def counted(self, passes: list[Backward]) -> None:
-        """One update with the gradients of several passes, in a loop that has zero_grad() and step() around each."""
+        """Make one update with the gradients of several passes, in a loop with zero_grad() and step() around each."""
 
     def renew(self) -> None:
-        """Another model with other weights, and no optimizer yet, as in a new process."""
+        """Replace the model by one with other weights, and drop the optimizer, as in a new process."""
         del self.optimizer
         self.forward = self.model = self._model(seed=99)
 
     @abstractmethod
     def share(self) -> None:
-        """Every rank gets what the first has in model and optimizer."""
+        """Give every rank the model and optimizer state of the first."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Nothing is in flight from here on."""
+        """Apply everything in flight."""
 
     def first(self) -> bool:
         return True
@@ -166,7 +166,7 @@ class Run(ABC):
         return torch.nn.functional.mse_loss(self.forward(inputs), targets)
 
     def one_pass(self, number: int) -> Backward:
-        """The usual backward pass over batch `number`."""
+        """Return the usual backward pass over batch `number`."""
 
         def backward(rank: int) -> Tensor:
             loss = self.loss(rank, number)
@@ -176,7 +176,7 @@ class Run(ABC):
         return backward
 
     def update(self, backward: Backward, change: Callable[[], object] | None = None, combine: bool = True) -> None:
-        """One update; `change` works on the combined gradients before it. Without `combine` it does so by itself."""
+        """Make one update; `change` modifies the combined gradients first. Without `combine` it combines by itself."""
 
         def evaluate() -> Tensor:
             self.optimizer.zero_grad()
@@ -195,24 +195,24 @@ class Run(ABC):
 
     @abstractmethod
     def collect(self) -> None:
-        """The optimizer's state_dict() has all of its state here."""
+        """Collect all of the optimizer's state into its state_dict() here."""
 
     def result(self) -> dict[str, Tensor]:
-        """Everything that training has made: parameters and the optimizer's state."""
+        """Result of the training: parameters and the optimizer's state."""
         self.collect()
         weights = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
         return {**weights, **leaves(self.optimizer.state_dict())}
 
 
 class OneProcess(Run):
-    """Has the data of all ranks and averages what each of them alone would compute: no Horovod, no Paceline."""
+    """Has the data of all ranks and averages their gradients: no Horovod, no Paceline."""
 
     def wrap(self, held: Any, **options: Any) -> Any:
         self.optimizer = held
         return held
 
     def gradients(self, backward: Backward) -> Tensor:
-        """See Run. Sums in the order of ranks: of two, the same bits as on ranks."""
+        """Sum the gradients in the order of ranks: with two, the same bits as on ranks."""
         parameters = list(self.model.parameters())
         totals: dict[Tensor, Tensor] = {}
         losses = []
@@ -230,20 +230,20 @@ class OneProcess(Run):
         return sum(losses[1:], losses[0]) / self.size
 
     def counted(self, passes: list[Backward]) -> None:
-        """See Run: the script makes one step()."""
+        """Make one step(), counted by the script."""
         self.update(in_one(passes))
 
     def combine(self) -> None:
-        """See Run: `gradients` has done so."""
+        """Nothing to do: `gradients` has combined them."""
 
     def share(self) -> None:
-        """See Run: there is nobody to share with."""
+        """Nothing to do: there are no other ranks."""
 
     def settle(self) -> None:
-        """See Run: nothing is ever."""
+        """Nothing to do: nothing is ever in flight."""
 
     def collect(self) -> None:
-        """See Run: it always has."""
+        """Nothing to do: the state is complete."""
 
 
 class OnRanks(Run):
@@ -253,7 +253,7 @@ class OnRanks(Run):
         import paceline.torch as hvd
 
         self._hvd, self._rank, self._prefix, self._exchange = hvd, rank, prefix, exchange
-        # Other weights on every rank: equal ones come from the first.
+        # Other initial weights on every rank: the first one's are broadcast.
         super().__init__(setting, size, seed=7 + rank)
         self.share()
 
@@ -269,7 +269,7 @@ class OnRanks(Run):
         self.optimizer.synchronize()
 
     def counted(self, passes: list[Backward]) -> None:
-        """See Run: the wrapper counts."""
+        """Call step() for each pass; the wrapper counts."""
         for backward in passes:
             self.optimizer.zero_grad()
             backward(self._rank)

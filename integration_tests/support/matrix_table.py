@@ -1,7 +1,7 @@
-"""The training matrix as a table: torch's optimizers x features of scripts x exchanges, and which rows are run when.
+"""The training matrix as a table: torch's optimizers x features of scripts x exchanges, and the rows of each test run.
 
-`ROWS` are those of `make test`: every possible pair of optimizer and feature, of optimizer and exchange, and of feature
-and exchange. `MORE` is the rest of the product.
+`ROWS` are the rows of `make test`: every possible pair of optimizer and feature, of optimizer and exchange, and of
+feature and exchange. `MORE` is the rest of the product.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ALL = (*DENSE, "rows")
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How an optimizer is made of parameters, and what torch itself says it cannot do.
+    """An optimizer: its factory, and its limits in torch.
 
-    `kinds`: models that it can train. `bias`: whether it takes vectors. `closure`: whether step() needs one, which it
-    calls several times. `groups`: whether it takes several parameter groups. `broadcast`: whether Horovod broadcasts
+    `kinds`: models that it can train. `bias`: True if it accepts vectors. `closure`: True if step() needs one, which it
+    calls several times. `groups`: True if it accepts several parameter groups. `broadcast`: True if Horovod broadcasts
     its state.
     """
 
@@ -64,22 +64,22 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "SparseAdam": Optimizer(lambda p: optim.SparseAdam(p, lr=0.01), kinds=("rows",), bias=False),
 }
 
-# Exchanges that must equal one process: Horovod's own, with a plan, and those that can do more, told to do no more.
+# Exchanges that must equal one process: Horovod's own, with a plan, and others with settings that make them exact.
 EXCHANGES = ("sync", "optimal", "pipelined", "partial", "split")
 
 
 def kind_of(optimizer: str, feature: str) -> str:
-    """The model that the two are tried with: the feature's, else the optimizer's."""
+    """Model for the pair: the feature's, else the optimizer's."""
     return FEATURES[feature].kind or OPTIMIZERS[optimizer].kinds[0]
 
 
 def possible(row: Row) -> bool:
-    """Whether torch, without any ranks, and the meaning of the exchange allow the row."""
+    """True if torch, without any ranks, and the semantics of the exchange allow the row."""
     chosen, feature, kind = OPTIMIZERS[row.optimizer], FEATURES[row.feature], kind_of(row.optimizer, row.feature)
-    # A second evaluation needs the first one's gradients from all ranks; a partial exchange may have them later, and
-    # of a split one other ranks have most of them.
+    # A second evaluation needs the first one's gradients from all ranks; a partial exchange may have them later, and in
+    # a split one other ranks hold most of them.
     several = chosen.closure and row.exchange in ("partial", "split")
-    # An update with what send buffers have is one more than a single process makes.
+    # An update from send buffers is one more than a single process makes.
     late = feature.all_at_once and row.exchange == "partial"
     return (
         kind in chosen.kinds
@@ -96,12 +96,12 @@ def possible(row: Row) -> bool:
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows of one set of gradients follow each other: a plan is for one set."""
+    """Sort rows so that rows with one set of gradients are adjacent: a plan is for one set."""
     return sorted(rows, key=lambda row: (EXCHANGES.index(row.exchange), gradients(row), row))
 
 
 def gradients(row: Row) -> str:
-    """A name for the set of gradients, by name, shape and type, that the row's model has."""
+    """Name of the set of gradients, by name, shape and type, of the row's model."""
     chosen, feature = OPTIMIZERS[row.optimizer], FEATURES[row.feature]
     biases = "" if chosen.bias else "-matrices"
     return f"{kind_of(row.optimizer, row.feature)}{biases}-{str(feature.dtype).removeprefix('torch.')}"

@@ -1,4 +1,4 @@
-"""Plans by hand, for tests of merging: no driver, the test says what is merged when."""
+"""Plans by hand, for tests of merging: without a driver, the test decides about groups and time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from paceline.fusion.report import FusionReport, report
 from paceline.native.library import loaded
 from paceline.record.snapshot import take
 
-# Any number that is not 0: all ranks of a test ask for the same "policy", and no driver knows it.
+# Any nonzero number: all ranks of a test request the same "policy", which no driver knows.
 BY_HAND = 4711
-# Only a hang takes longer, however busy the machine is.
+# Only a hang takes longer, even on a busy machine.
 LIMIT_S = 60.0
 
 
 class ByHand:
-    """Merging in this rank's library under plans that the test makes. Every rank makes one; the first sends plans."""
+    """Merging in this rank's library under plans of the test. Every rank makes one; the first sends plans."""
 
     def __init__(self, library: str = "torch", process_set: int = 0) -> None:
         handle: ctypes.CDLL = loaded(library)
@@ -35,23 +35,23 @@ class ByHand:
         self._version = 0
 
     def begin(self) -> None:
-        """Ask for plans; call it on every rank, and `agreed` afterwards."""
+        """Request plans; call it on every rank, and `agreed` afterwards."""
         self._version = 0  # plans of one agreement are counted from 1
         self.bridge.want(BY_HAND)
 
     def start(self) -> ByHand:
-        """`begin`, and `agreed`."""
+        """Call `begin` and `agreed`."""
         self.begin()
         self.agreed()
         return self
 
     def end(self) -> None:
-        """Back to Horovod's own merging; whoever asks for plans next starts from there."""
+        """Return to Horovod's own merging; the next request for plans starts from there."""
         self.bridge.want(0)
         self.wait(lambda: (status := self.bridge.status(self.process_set)) is None or not status.plans)
 
     def agreed(self) -> None:
-        """Wait until all ranks have asked for this: plans of a policy before may still be in force."""
+        """Wait until all ranks have requested this: plans of an earlier policy may still be in force."""
 
         def asked() -> bool:
             status = self.bridge.status(self.process_set)
@@ -65,7 +65,7 @@ class ByHand:
         return plan
 
     def names(self, part: str) -> list[str]:
-        """The full names of the tensors reduced so far that have `part` in them."""
+        """Full names of the tensors reduced so far that contain `part`."""
         return [tensor.name for tensor in self.state().tensors if part in tensor.name]
 
     def send(self, groups: list[list[str]], patience_s: float = 5.0) -> int:
@@ -88,9 +88,9 @@ class ByHand:
         return self._version
 
     def follow(self, groups: list[list[str]], patience_s: float = 5.0) -> None:
-        """ControlOp it on every rank of the process set: the first sends the plan, and each waits until it follows it.
+        """Follow a plan on every rank of the process set: the first sends it, and each waits until it is in force.
 
-        Not to be mixed with `send`.
+        Not to be combined with `send`.
         """
         expected = self._version + 1
         status = self.bridge.status(self.process_set)
@@ -102,7 +102,7 @@ class ByHand:
         assert self.state().active
 
     def expired(self) -> int:
-        """How many groups this rank let go incomplete under the present plan."""
+        """Number of groups that this rank released incomplete under the current plan."""
         status = self.bridge.status(self.process_set)
         assert status is not None
         return status.expired
@@ -119,14 +119,14 @@ class ByHand:
 
 
 class Messages:
-    """What one rank's library performs from here on: which tensors share a message."""
+    """Messages of one rank's library from now on: the tensors that share each message."""
 
     def __init__(self, library: str = "torch") -> None:
         self._handle = loaded(library)
         self._handle.horovod_paceline_record_start(1000)
 
     def steps(self) -> list[list[list[str]]]:
-        """Per step the messages in their order, each the names of its tensors; those of no allreduce are left out."""
+        """Allreduce messages of each step in order, each a list of tensor names."""
         trace = take(self._handle)
         names = [tensor.name for tensor in trace.tensors]
         return [
@@ -139,19 +139,19 @@ class Messages:
         ]
 
     def size_bytes(self) -> int:
-        """Of all these messages together."""
+        """Total bytes of all these messages."""
         steps = take(self._handle).steps
         return sum(one.size_bytes for step in steps for one in step.collectives if one.kind == "allreduce")
 
     def stop(self) -> list[list[list[str]]]:
-        """`steps`, and no more is recorded."""
+        """Return `steps` and stop recording."""
         self._handle.horovod_paceline_record_stop()
         return self.steps()
 
 
 @contextmanager
 def variables(**values: str) -> Iterator[None]:
-    """These environment variables in this process, for the time being."""
+    """Context with these environment variables in this process."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -165,7 +165,7 @@ def variables(**values: str) -> Iterator[None]:
 
 
 def ask_for(library: str, fusion: Any) -> None:
-    """Ask for a policy on this rank, as the wrappers' argument `fusion` does; "threshold" ends merging by plan."""
+    """Request a policy on this rank, as the wrappers' argument `fusion` does; "threshold" ends merging by plan."""
     choose(loaded(library), fusion)
 
 
@@ -178,9 +178,9 @@ def repeat(
 ) -> int:
     """Make steps step(begin), step(begin + 1), ... on every rank until `done` holds on the first one.
 
-    Every rank calls `done`. Returns the number of the next step. The first rank's answer, and its clock if that never
-    comes, decide for all: a broadcast tells it, which is no part of plans; who is told has performed everything that
-    the first rank had performed. `about`: what the failure is to show.
+    Every rank calls `done`. Returns the number of the next step. The first rank decides for all, by its answer or, at
+    the limit, its clock. It sends the decision by a broadcast, which is not part of plans: a rank that has it has
+    performed all operations that the first rank had performed. `about`: text for the failure.
     """
     hvd = importlib.import_module(f"horovod.{library}")
     end_s = time.monotonic() + LIMIT_S

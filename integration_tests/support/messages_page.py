@@ -1,9 +1,9 @@
-"""docs/reference/messages.md: the page that is made from the errors in the sources.
+"""docs/reference/messages.md: the page that is generated from the errors in the sources.
 
 python -m integration_tests.support.messages_page > docs/reference/messages.md
 
-It has every error that a user can put right, from the calls of our error classes. A problem or a remedy that is made up
-elsewhere is shown as far as it is written there.
+It has every error that a user can fix, from the calls of our error classes. A problem or a remedy that is computed
+elsewhere is shown as far as the call contains it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ each other.
 
 
 class Message(NamedTuple):
-    """One error as users meet it."""
+    """One error as users see it."""
 
     subject: str
     problem: str
@@ -91,7 +91,7 @@ def _constants(tree: ast.Module) -> dict[str, str]:
 
 
 def _text(node: ast.expr, constants: dict[str, str]) -> str | None:
-    """Return what an expression says, with "…" for what is not written in it; None where nothing is."""
+    """Return the text of an expression, with "…" for its unknown parts; None without text."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -124,7 +124,7 @@ def _messages(path: Path) -> Iterator[Message]:
 
 
 def _in_cpp(path: Path) -> Iterator[Message]:
-    """Texts in C++: the literals of a statement, and "…" for what stands between them. Whole sentences alone."""
+    """Texts in C++: the literals of a statement, with "…" for the parts between them. Whole sentences only."""
     source = re.sub(r"//.*", "", path.read_text())
     for begin in RAISED.finditer(source):
         statement = source[begin.end() : source.find(";", begin.end())]
@@ -149,7 +149,7 @@ def messages() -> list[Message]:
 
 
 def _cell(text: str) -> str:
-    """Put a text into a cell of a table: no bars, no new lines, nothing that markdown would read."""
+    """Return a text for a cell of a table: no bars, no new lines, nothing that markdown would interpret."""
     parts = re.sub(r"…(\W{0,2}…)+", "…", " ".join(text.split())).split("`")
     parts[::2] = [re.sub(r"([\\*_<>\[\]])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts).replace("|", "\\|")

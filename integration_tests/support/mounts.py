@@ -1,4 +1,4 @@
-"""Commands that see a file system of their own, mounted for them alone; without root in a user namespace."""
+"""Commands in a separate mount namespace; without root in a user namespace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _can_mount() -> bool:
 def run_mounted(
     mount: Sequence[str], command: Sequence[str | Path], env: Mapping[str, str], timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run `command` where `mount` with these words was called first. Skips the test where nothing can be mounted."""
+    """Run `command` after `mount` with these arguments. Skips the test if this process cannot mount."""
     if not _can_mount():
         pytest.skip("this process cannot make a mount namespace")
     script = 'words=$1; shift; eval "mount $words" && exec "$@"'

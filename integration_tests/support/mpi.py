@@ -23,19 +23,19 @@ from paceline import config
 from paceline.horovod import build
 
 needs_open_mpi = pytest.mark.needs("mpirun.openmpi", "mpicxx.openmpi", "mpi.h")
-# A build of Horovod for PyTorch alone, on a machine that does other things, too; once for each state of the sources.
+# A build of Horovod for PyTorch alone, on a busy machine; once for each state of the sources.
 BUILD_TIMEOUT_S = 1800
 LOOK_S = 1.0
-REAPED_S = 10.0  # that mpirun has for ranks that have ended
+REAPED_S = 10.0  # time for mpirun to reap ended ranks
 
 
 def mpirun(
     size: int, words: Sequence[str | Path], timeout_s: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What a command printed on `size` ranks of this machine, stdout and stderr in one, and mpirun's exit code.
+    """Run a command on `size` ranks of this machine; return its output (stdout and stderr) and mpirun's exit code.
 
-    That of Open MPI 4.1 hangs or crashes in one of ten runs after it ended ranks of which one was stopped: it is
-    killed where it is all that is left. Raises subprocess.TimeoutExpired after ending all ranks.
+    Open MPI 4.1's mpirun hangs or crashes in one of ten runs after ending ranks of which one was stopped. It is killed
+    if only it is left. Raises subprocess.TimeoutExpired after ending all ranks.
     """
     command = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", str(size), *map(str, words)]
     with subprocess.Popen(
@@ -47,7 +47,7 @@ def mpirun(
         text=True,
     ) as process:
         until = time.monotonic() + timeout_s
-        ended = 0.0  # when all ranks were found to have ended; 0: not yet
+        ended = 0.0  # time at which all ranks were found ended; 0: not yet
         while True:
             try:
                 output, _ = process.communicate(timeout=LOOK_S)
@@ -67,7 +67,7 @@ def mpirun(
 
 
 def _only_zombies(parent: int) -> bool:
-    """Whether a process has children, all of which have ended."""
+    """True if a process has children, and all of them have ended."""
     states = []
     for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
         with contextlib.suppress(OSError):
@@ -76,7 +76,7 @@ def _only_zombies(parent: int) -> bool:
 
 
 def horovod_with_mpi(folder: Path) -> dict[str, str]:
-    """Build Horovod with MPI for PyTorch (cached afterwards), install it into `folder`; what ranks need to use it."""
+    """Build Horovod with MPI for PyTorch (then cached), install it into `folder`; return the environment for ranks."""
     with variables(**TORCH_ALONE):
         wheel = build.build(config.read(), mpi=True)
     overlay(wheel, folder)
@@ -86,9 +86,9 @@ def horovod_with_mpi(folder: Path) -> dict[str, str]:
 def run_under_mpi(
     body: Callable[..., Any], size: int, *args: Any, env: Mapping[str, str], timeout_s: float
 ) -> list[Any]:
-    """`run_ranks` under mpirun: run `body(rank, size, *args)` on `size` ranks; what each returned, in their order.
+    """Run `body(rank, size, *args)` on `size` ranks under mpirun, like `run_ranks`; return the results by rank.
 
-    Raises `RankFailed` with what they printed.
+    Raises `RankFailed` with their output.
     """
     with tempfile.TemporaryDirectory(prefix="mpi-") as folder:
         (Path(folder) / "call").write_bytes(pickle.dumps((body.__module__, body.__qualname__, args)))

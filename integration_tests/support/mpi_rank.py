@@ -1,4 +1,4 @@
-"""One rank that mpirun started: runs the body that a file names, and leaves what it returned in another."""
+"""One rank that mpirun started: runs the body that a file names, and writes its result into another file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What setup.py declares, read without running it: which folder is which package."""
+"""Packages and folders that setup.py declares, read without running it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def declared(name: str, root: Path = ROOT) -> Any:
-    """The literal that setup.py assigns to `name`, or gives as the keyword argument `name` of setup().
+    """Return the literal that setup.py assigns to `name`, or passes as the keyword argument `name` of setup().
 
     Raises KeyError if there is neither.
     """
@@ -34,15 +34,15 @@ def packages(root: Path = ROOT) -> dict[str, Path]:
 
 
 def shipped(root: Path = ROOT) -> dict[str, Path]:
-    """The packages of the distribution: all but those that measure."""
+    """Packages of the distribution: all except the ones that measure."""
     left_out = root / declared("LEFT_OUT", root)
     return {name: folder for name, folder in packages(root).items() if not folder.is_relative_to(left_out)}
 
 
 def link_tree(tree: Path, root: Path = ROOT) -> dict[str, str]:
-    """Lay anew, in `tree`, links to all sources under their import names, for tools that find modules by folders.
+    """Replace `tree` by links to all sources under their import names, for tools that find modules by folders.
 
-    Path of a link -> path in the repository.
+    Returns a map from path of a link to path in the repository.
     """
     shutil.rmtree(tree, ignore_errors=True)
     real = {}

@@ -1,4 +1,4 @@
-"""What partial allreduce must do in every framework; a framework's tests say how its calls are made."""
+"""Requirements on partial allreduce in every framework; a framework's tests provide the calls."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ WRONG_QUORA: tuple[Any, ...] = (0, 1.5, "most", -1)
 
 
 def contribution(rank: int, step: int, size: int) -> np.ndarray[Any, Any]:
-    """Whole numbers, so that sums are exact in any order."""
+    """Contribution of a rank: whole numbers, so that sums are exact in any order."""
     return np.arange(size, dtype=np.float64) + 1000.0 * rank + step
 
 
 def conserve(
     rank: int, size: int, label: str, steps: int, pauses: float, hvd: Any, exchange: Exchange, flush: Exchange
 ) -> list[list[float]]:
-    """All results added up, for each tensor, after `steps` steps with random delays and a flush.
+    """Sums of all results for each tensor, after `steps` steps with random delays and a flush.
 
-    Asserts that they are what all ranks contributed. `exchange` and `flush` use op=hvd.Sum; in each step the calls come
-    in another order.
+    Asserts that they equal the contributions of all ranks. `exchange` and `flush` use op=hvd.Sum. Each step has another
+    order of calls.
     """
     chance = random.Random(rank + 17 * steps)
     names = {f"conserve.{label}.{n}": n for n in SIZES}
@@ -54,14 +54,14 @@ def conserve(
         totals[name] += np.asarray(result)
     everyone = hvd.allgather_object(given, name=f"conserve.{label}.all")
     rounds = hvd.allgather_object(hvd.exchange_stats().rounds, name=f"conserve.{label}.rounds")
-    assert set(rounds) == {rounds[0]}, rounds  # whoever began them, each was performed once
+    assert set(rounds) == {rounds[0]}, rounds  # each round was performed once, whichever rank began it
     for name, total in totals.items():
         assert total.tolist() == sum(one[name] for one in everyone).tolist()
     return [total.tolist() for total in totals.values()]
 
 
 def come_late(rank: int, size: int, hvd: Any, call: Callable[[float], tuple[Any, Any]]) -> None:
-    """papers.md 4.7, items 4 to 6: late by one round, divided by the number of all ranks.
+    """Check papers.md 4.7, items 4 to 6: late contributions arrive one round later, divided by the number of ranks.
 
     `call(value)` is a solo partial allreduce, with op=hvd.Average, of a vector of `value`.
     """
@@ -76,14 +76,14 @@ def come_late(rank: int, size: int, hvd: Any, call: Callable[[float], tuple[Any,
     last = size - 1
     assert answer(2.0**rank) == (2**size - 1, size)
     meet()
-    if rank == 0:  # the last comes when this round is over
+    if rank == 0:  # the last rank arrives when this round is over
         assert answer(1.0) == (1, 1)
     meet()
     if rank == last:
         assert answer(1000.0) == (1, 1)
     meet()
     if rank == 0:
-        # The contribution that came late is in the next round.
+        # The late contribution is in the next round.
         assert answer(7.0) == (1007, 1)
     meet()
     if rank == last:

@@ -1,4 +1,4 @@
-"""Random events of trainings that all ranks draw alike: the loop that training_events.py and keras_events.py share."""
+"""Random events of trainings, equal on all ranks: the common loop of training_events.py and keras_events.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(
 ) -> list[Any]:
     """Return two trainings after `events` random events of `names`, with steps before each, and a drain of both.
 
-    `make` gets a training's number, choices that all ranks draw alike, and those of this rank.
+    `make` gets a training's number, a random generator that is equal on all ranks, and one of this rank.
     """
     same, own = random.Random(seed), random.Random(seed * size + rank)
     trainings = [make(number, same, own) for number in range(2)]

@@ -1,4 +1,4 @@
-"""What the ranks of launching tests run: really reduce with Horovod, then do what the argument says.
+"""Script for the ranks of launching tests: reduce with Horovod, then act on the argument.
 
 Arguments: nothing; `raise R`: rank R raises; `kill R`: rank R kills itself; `wait R FILE`: all wait, the process id of
 rank R's parent is written to FILE; `exit R CODE`; `leave R`: rank R ends its script before the others.

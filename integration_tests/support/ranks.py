@@ -1,4 +1,4 @@
-"""Run a test body on n ranks: the body is what one rank does.
+"""Run a test body on n ranks: the body is the program of one rank.
 
     import horovod.torch as hvd
 
@@ -6,12 +6,12 @@
     def test_sum(rank, size):
         assert hvd.allreduce(torch.tensor([rank]), op=hvd.Sum).item() == size * (size - 1) / 2
 
-What a module calls `hvd` is initialised before each of its bodies. pytest sees one case per number of ranks;
-`@ranks(2, 3, more=(5, 7))` adds those that `make test-more` runs. The body runs in real processes that talk to each
-other over loopback, as `horovodrun` would start them. Because importing a framework costs seconds, processes are forked
-from one that has imported it (forks.py; `--no-forks`: each starts by itself), and kept for the next test that asks for
-the same world (number of ranks, environment). A world in which a body failed, or that a test asked to have for itself
-(`fresh=True`), is ended. A body that does not finish in `timeout_s` is a failure that shows where every rank stands.
+The module named `hvd` in a test module is initialised before each of its bodies. pytest sees one case per number of
+ranks; `@ranks(2, 3, more=(5, 7))` adds the cases of `make test-more`. The body runs in real processes that communicate
+over loopback, as `horovodrun` would start them. Importing a framework takes seconds. So processes are forked from one
+that has imported it (forks.py; `--no-forks`: each starts by itself). They are kept for the next test with the same
+world (number of ranks, environment). A world is ended if a body failed in it or the test asked for its own
+(`fresh=True`). A body that does not finish in `timeout_s` is a failure that shows the stacks of every rank.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from integration_tests.support import debug
 from integration_tests.support.forks import Process, end_templates, forkable, frameworks_of, template
 
 ROOT = Path(__file__).resolve().parents[2]
-# Limits of hangs: a busy machine takes a multiple of what an idle one does.
+# Limits of hangs: a busy machine takes a multiple of an idle one's time.
 START_TIMEOUT_S = 120.0
 TIMEOUT_S = 150.0
-# A rank that was stopped while it waited counts that time, too: Gloo gives up after 30 s.
+# For a rank stopped while it waited, the time counts too: Gloo's limit is 30 s.
 MAX_PAUSE_S = 20.0
-# More of them crowd each other out on two cores, and their tests take minutes.
+# More ranks are too slow on two cores: their tests take minutes.
 MORE_RANKS = 4
-# Tests take turns among as many worlds, and each holds some 100 MB.
+# Number of worlds kept for tests that alternate; each holds some 100 MB.
 KEPT_WORLDS = 4
-# Whether ranks are forked where they can be; `--no-forks` switches it off.
+# True: ranks are forked where possible; `--no-forks` switches it off.
 forks = True
 
 
 class RankFailed(AssertionError):
-    """At least one rank raised, died or hung; the text has every rank's own account."""
+    """At least one rank raised, died or hung; the text has the report of every rank."""
 
 
 class World:
     """`size` processes on this machine that find each other through one rendezvous server.
 
-    `frameworks`: what the processes may have imported from the start; none: they start one by one, with nothing.
+    `frameworks`: imported by the processes from the start. Empty: they start one by one, with nothing imported.
     """
 
     def __init__(self, size: int, env: Mapping[str, str], frameworks: tuple[str, ...] = ()) -> None:
@@ -73,11 +73,11 @@ class World:
         plan = get_host_assignments(parse_hosts(f"localhost:{size}"), size)
         self._rendezvous.init(plan)
         listener = Listener(str(Path(self._dir.name) / "socket"))
-        # A plan stays, even one that is made to be slow, and groups wait for busy ranks, unless a test says otherwise.
+        # A plan stays, even a deliberately slow one, and groups wait for busy ranks, unless a test sets it otherwise.
         values = ["fusion_trial_steps=0", "gate_timeout_ms=5000", env.get(debug.NAME)]
         env = {**env, debug.NAME: ",".join(filter(None, values))}
         own = {
-            # A test may put another build of Horovod in front of the installed one.
+            # A test may override the installed Horovod with another build.
             "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
             "PYTHONUNBUFFERED": "1",
             "CUDA_VISIBLE_DEVICES": "",
@@ -121,7 +121,7 @@ class World:
         return connections
 
     def run(self, module: str, body: str, args: tuple[Any, ...], timeout_s: float, grace_s: float = 5) -> list[Any]:
-        """Run `body` of `module` on every rank as body(rank, size, *args); the results by rank.
+        """Run `body` of `module` on every rank as body(rank, size, *args); return the results by rank.
 
         Once a rank has failed, the others have `grace_s` to answer.
         """
@@ -132,14 +132,14 @@ class World:
         return [answers[rank][1] for rank in range(self.size)]
 
     def send(self, module: str, body: str, args: tuple[Any, ...]) -> None:
-        """Let every rank begin with `body`."""
+        """Start `body` on every rank."""
         for rank, connection in self._connections.items():
             connection.send((module, body, (rank, self.size, *args)))
 
     def answers(self, timeout_s: float, grace_s: float = 5, without: Container[int] = ()) -> dict[int, tuple[str, Any]]:
-        """What the ranks that answered in time did: "ok" and a result, "raised" and a traceback, "died" and a status.
+        """Answers in time, by rank: "ok" and a result, "raised" and a traceback, "died" and a status.
 
-        Once a rank has failed, the others have `grace_s` to answer. Those in `without` are not waited for.
+        Once a rank has failed, the others have `grace_s` to answer. Ranks in `without` are ignored.
         """
         answers: dict[int, tuple[str, Any]] = {}
         waited = [(rank, connection) for rank, connection in self._connections.items() if rank not in without]
@@ -159,11 +159,11 @@ class World:
         return answers
 
     def kill(self, rank: int) -> None:
-        """End the process of one rank without a word (SIGKILL)."""
+        """Kill the process of one rank (SIGKILL)."""
         self._processes[rank].kill()
 
     def report(self, answers: Mapping[int, tuple[str, Any]], timeout_s: float = 0.0) -> str:
-        """Every rank's own account: those that have not answered show where they stand."""
+        """Report of every rank; ranks without an answer show their stacks."""
         for rank in set(range(len(self._processes))) - set(answers):
             # The worker prints the stack of every thread into its log on this signal.
             self._processes[rank].send_signal(signal.SIGUSR1)
@@ -190,7 +190,7 @@ class World:
 
     @property
     def usable(self) -> bool:
-        """Whether its ranks would still find each other: none has been stopped for longer than it may wait."""
+        """True if its ranks would still find each other: none was stopped for longer than the limit."""
         return self._paused_at is None or time.monotonic() - self._paused_at < MAX_PAUSE_S
 
     def end(self) -> None:
@@ -201,12 +201,12 @@ class World:
             except ProcessLookupError:
                 pass
             process.wait(10)
-        threading.Thread(target=self._rendezvous.stop).start()  # its server looks up twice a second
+        threading.Thread(target=self._rendezvous.stop).start()  # its server polls twice a second
         self._dir.cleanup()
 
 
 def _started(address: str, rank: int, env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """A process of its own that serves as `rank`."""
+    """Start a separate process that serves as `rank`."""
     with log.open("wb") as written:
         return subprocess.Popen(
             [sys.executable, "-m", "integration_tests.support.worker", address, str(rank)],
@@ -218,18 +218,18 @@ def _started(address: str, rank: int, env: Mapping[str, str], log: Path) -> subp
         )
 
 
-# By number of ranks, environment and what they had imported from the start; the one that was used last is the last.
+# Worlds by number of ranks, environment and imported frameworks, the most recently used last.
 _kept: dict[tuple[int, tuple[tuple[str, str], ...], tuple[str, ...]], World] = {}
 
 
 def end_kept_worlds(but: int = 0) -> None:
-    """End the worlds that were kept for the next test, except the last `but` of them."""
+    """End the kept worlds, except the last `but` of them."""
     while len(_kept) > but:
         _kept.pop(next(iter(_kept))).end()
 
 
 def end_all() -> None:
-    """End all worlds that were kept, and what ranks are forked from."""
+    """End all kept worlds, and the templates that ranks are forked from."""
     end_kept_worlds()
     end_templates()
 
@@ -246,10 +246,10 @@ def run_ranks(
     fresh: bool = False,
     grace_s: float = 5,
 ) -> list[Any]:
-    """Run `body(rank, size, *args)` on `size` ranks and return what each returned, in the order of ranks.
+    """Run `body(rank, size, *args)` on `size` ranks and return the results, in the order of ranks.
 
     Once a rank has failed, the others have `grace_s` to answer. `body` must be a module-level function. Raises
-    `RankFailed` with every rank's account.
+    `RankFailed` with the report of every rank.
     """
     frameworks = frameworks_of(body.__module__)
     key = (size, tuple(sorted((env or {}).items())), frameworks)
@@ -270,7 +270,7 @@ def run_ranks(
     if fresh:
         world.end()
     else:
-        world.pause()  # idle worlds' background threads would slow down whatever comes next
+        world.pause()  # background threads of idle worlds would slow down the next test
         _kept[key] = world
     return results
 
@@ -285,13 +285,13 @@ def ranks(
     worlds: Sequence[Any] = (),
     hvd: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a test body that one rank runs, called as body(rank, size), into one pytest case per number of ranks.
+    """Decorator: turn a test body of one rank, called as body(rank, size), into one pytest case per number of ranks.
 
-    Further parameters of the body are pytest's: of `parametrize`, or fixtures whose values can be pickled.
-    `more`: numbers of ranks that run under `make test-more`, above MORE_RANKS under `make soak`, as those of `soak` do;
-    they have three times the time. `worlds`: variables beside `env`, a case each (pytest.param). `hvd`: a module of
-    Horovod's or ours; the body is called as body(rank, size, hvd) after its init(). Files with tests of several
-    frameworks need it: the libraries of two frameworks in one process share what is virtual.
+    Further parameters of the body are pytest's: of `parametrize`, or fixtures whose values can be pickled. `more`:
+    numbers of ranks for `make test-more`; those above MORE_RANKS, and those of `soak`, are for `make soak`. They have
+    three times the time. `worlds`: variables in addition to `env`, a case each (pytest.param). `hvd`: name of a module
+    of Horovod's or ours; the body is called as body(rank, size, hvd) after its init(). Files with tests of several
+    frameworks need it: the libraries of two frameworks in one process share virtual symbols.
     """
     cases = [pytest.param(size, id=f"{size}ranks") for size in sizes]
     limit = pytest.mark.timeout(START_TIMEOUT_S + 3 * timeout_s)

@@ -1,9 +1,9 @@
-"""Skipped tests: programs that README does not name, and which reasons CI accepts.
+"""Skipped tests: programs that README does not name, and the skip reasons that CI accepts.
 
 A test that needs such a program, or the package of an engine, has the mark `needs("mpirun")`. It runs under
-`make test-more`, and is skipped where the program is missing.
+`make test-more`, and is skipped if the program is missing.
 
-With `--strict-skips`, as CI runs, a skip for any other reason fails the run: a test that is skipped everywhere tests
+With `--strict-skips`, as in CI, a skip for any other reason fails the run: a test that is skipped everywhere tests
 nothing, and nobody notices.
 """
 
@@ -41,8 +41,8 @@ PACKAGES = {
 ENGINES = ("ray", "pyspark")
 _DAEMONS = "/usr/sbin:/sbin"  # not on every user's PATH
 
-# Patterns of reasons. Only root can emulate hosts, and a container may keep even root from it. The tools of emulated
-# hosts must be there: root installs them (.ci/bring-tools).
+# Patterns of reasons. Only root can emulate hosts, and a container may forbid it even to root. The tools of emulated
+# hosts must be installed (.ci/bring-tools).
 EXPECTED = (
     r"^The emulated cluster needs root ",
     r"^This process is root, but cannot make network and mount namespaces",
@@ -60,7 +60,7 @@ EXPECTED = (
 def _installed(program: str) -> bool:
     if program in ENGINES:
         return importlib.util.find_spec(program) is not None
-    if program == "mpi.h":  # the compiler's wrapper alone comes with the launcher
+    if program == "mpi.h":  # the compiler's wrapper comes with the launcher
         command = ["mpicxx.openmpi", "-x", "c++", "-fsyntax-only", "-"]
         if not _installed(command[0]):
             return False
@@ -90,7 +90,7 @@ class Within:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """See pytest; ahead of what a test needs."""
+        """Skip the test if the time is over, before its fixtures are made."""
         if time.monotonic() > self._until_s:
             pytest.skip(f"the time of this run is over: {self.limit_s:g} s (--within)")
 
@@ -105,7 +105,7 @@ class StrictSkips:
         self._look_at(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """See pytest: whole modules are skipped here."""
+        """Check modules that are skipped as a whole."""
         self._look_at(report)
 
     def _look_at(self, report: Any) -> None:

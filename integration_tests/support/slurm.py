@@ -17,8 +17,8 @@ from paceline.examples.benchmarks.cluster import Cluster
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo", "munged")
 START_LIMIT_S = 90.0
 
-# No accounts and no control groups: everything runs as root, in this machine's own. A job that is put back into the
-# queue may not start before its credential has expired.
+# No accounts and no control groups: everything runs as root in this machine's own group. A requeued job may not start
+# before its credential has expired.
 _CONFIGURATION = """
 ClusterName=paceline
 SlurmctldHost={first}
@@ -46,7 +46,7 @@ PartitionName=all Nodes={names} Default=YES State=UP
 """
 
 
-# The marks of a module of such tests: the daemons take minutes.
+# Marks of a module of such tests: the daemons take minutes.
 MARKS = [pytest.mark.soak, pytest.mark.needs(*PROGRAMS)]
 
 
@@ -90,7 +90,7 @@ class Slurm:
             time.sleep(0.2)
 
     def _munged(self) -> list[str]:
-        """The daemon whose socket all hosts share, because they share the file system."""
+        """Command of the munge daemon; all hosts share its socket, because they share the file system."""
         folder = self._folder / "munge"
         (folder / "key").write_bytes(os.urandom(1024))
         (folder / "key").chmod(0o400)
@@ -110,11 +110,11 @@ class Slurm:
         return self._cluster.run(["srun", *words], env={**self.environ, **(environ or {})}, timeout_s=timeout_s)
 
     def batch(self, *words: str | Path, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run `sbatch WORDS`, from which the job has its environment."""
+        """Run `sbatch WORDS`, whose environment the job gets."""
         return self._cluster.run(["sbatch", *words], env=self.environ, timeout_s=timeout_s)
 
     def ask(self, *words: str) -> str:
-        """What a command such as squeue, scontrol or scancel prints."""
+        """Output of a command such as squeue, scontrol or scancel."""
         done = self._cluster.run(words, env=self.environ, timeout_s=30)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Polynomial = NDArray[np.float64]
-_GRID = 400  # learning rates looked at, each 3 % above the last
+_GRID = 400  # tested learning rates, each 3 % above the last
 _HALVINGS = 60
 
 
@@ -34,8 +34,9 @@ def of_discrepancy(
     discrepancy_curvature: float,
     gamma: float | None = None,
 ) -> Polynomial:
-    """Lemma 2: w moves by -alpha ((lambda + Delta) w[t - tau_forward] - Delta u), where u is w[t - tau_backward]; with
-    gamma, T2's, it is w[t - tau_backward] - (tau_forward - tau_backward) delta[t].
+    """Polynomial of Lemma 2: w moves by -alpha ((lambda + Delta) w[t - tau_forward] - Delta u).
+
+    u is w[t - tau_backward]; with T2's gamma, it is w[t - tau_backward] - (tau_forward - tau_backward) delta[t].
     """
     late = tau_forward - tau_backward
     made = np.zeros(tau_forward + 2)
@@ -51,7 +52,7 @@ def of_discrepancy(
 
 
 def radius(polynomial: Polynomial) -> float:
-    """The largest absolute value of a root: by what weights grow in an update, in the long run."""
+    """Return the largest absolute value of a root: growth of the weights per update, in the long run."""
     return float(np.abs(np.roots(polynomial)).max())
 
 

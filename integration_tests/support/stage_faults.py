@@ -1,4 +1,4 @@
-"""Stages of hvd.Pipeline that are killed, raise or stop at a random instruction, and what the others hear of it."""
+"""Stages of hvd.Pipeline that are killed, raise or stop at a random instruction, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ from paceline.stages.instructions import Instruction, Kind
 
 OPTIMIZERS = {"sgd": sgd, "momentum": momentum, "adamw": adamw}
 WAITED_FOR_S = 5  # HOROVOD_GLOO_TIMEOUT_SECONDS for a stage that stops
-GLOO_S = 30  # for others: nobody should need it
-LATE_S = 10.0  # for what comes after: errors on their way, a machine with other things to do
+GLOO_S = 30  # for other cases: should never be reached
+LATE_S = 10.0  # additional time: errors in flight, a busy machine
 BEGIN_S = 90.0
-STEPS = 4  # then a drain, and so on
+STEPS = 4  # then a drain, repeatedly
 WIDTH = 6
 
 
 class Broken(Exception):
-    """What a stage raises."""
+    """Error that a stage raises."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Stage `victim` of `stages` is hit by `how` (kill, raise, stop) at its instruction `number`, counted from 0
-    through all steps: `moment` is before, within or after it. `arguments` are hvd.Pipeline's.
+    """One case: stage `victim` of `stages` fails by `how` (kill, raise, stop) at its instruction `number`.
+
+    Instructions count from 0 through all steps; `moment` is before, within or after the instruction. `arguments`:
+    hvd.Pipeline's.
     """
 
     how: str
@@ -54,7 +56,7 @@ class Case:
 
     @property
     def limit_s(self) -> float:
-        """Within which survivors must have heard."""
+        """Limit in seconds for the errors of survivors."""
         return LATE_S + (WAITED_FOR_S if self.how == "stop" else 0.0)
 
 
@@ -82,7 +84,7 @@ def drawn(dice: random.Random, how: str, stages: int) -> Case:
 
 
 def _round(arguments: dict[str, Any], stages: int, stage: int, again: bool) -> Iterator[Instruction]:
-    """What a stage does in STEPS steps and a drain. `again`: there was a warm-up before."""
+    """Instructions of a stage in STEPS steps and a drain. `again`: there was a warm-up before."""
     count = arguments["n_microbatches"]
     synchronous = 0 if again else arguments.get("warmup_steps", 0)
     for name, steps in (("1f1b", synchronous), (arguments["schedule"], STEPS - synchronous)):
@@ -93,7 +95,7 @@ def _round(arguments: dict[str, Any], stages: int, stage: int, again: bool) -> I
 
 
 class Fault:
-    """On the victim: strikes once. `folder`: where it leaves the time (CLOCK_MONOTONIC) at which it did."""
+    """Fault on the victim: strikes once. `folder`: gets a file with the time (CLOCK_MONOTONIC) of the fault."""
 
     def __init__(self, case: Case, folder: str) -> None:
         self._case, self._file = case, Path(folder) / "struck"
@@ -101,7 +103,7 @@ class Fault:
         self._now: Instruction | None = None
 
     def followed(self, instructions: Iterable[Instruction]) -> Iterator[Instruction]:
-        """The same, for the executor."""
+        """Yield the same instructions to the executor."""
         for one in instructions:
             self._number += 1
             self._now = one
@@ -110,7 +112,7 @@ class Fault:
             self._at("after")
 
     def within(self, kind: Kind) -> None:
-        """A stage is at its layers, or at its optimizer."""
+        """Called within the stage's layers, or within its optimizer."""
         if self._now is not None and self._now.kind is kind:
             self._at("within")
 
@@ -155,7 +157,7 @@ class _TouchyLayer(nn.Module):
 
 
 def stage(rank: int, size: int, case: Case, folder: str) -> tuple[float, str, str]:
-    """Train until that ends: when (CLOCK_MONOTONIC), the kind of error and its text."""
+    """Train until an error; return its time (CLOCK_MONOTONIC), type and text."""
     os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(WAITED_FOR_S if case.how == "stop" else GLOO_S)
     import paceline.torch as hvd
 
@@ -208,14 +210,14 @@ def _trained(rank: int, size: int, case: Case, fault: Fault | None) -> tuple[flo
 
 @dataclass
 class Heard:
-    """What was not as it should be, and after how many seconds each survivor had its error."""
+    """Problems found, and the seconds until each survivor had its error."""
 
     problems: list[str]
     seconds: list[float]
 
 
 def let_happen(world: World, case: Case) -> Heard:
-    """The world can be used again, but for one with a rank killed."""
+    """Run one case. The world can be reused unless a rank was killed."""
     with tempfile.TemporaryDirectory(prefix="stage-faults-") as folder:
         world.send(stage.__module__, stage.__qualname__, (case, folder))
         struck = Path(folder) / "struck"
@@ -251,7 +253,7 @@ def let_happen(world: World, case: Case) -> Heard:
         return heard
 
 
-# What survivors hear; {0} is the victim.
+# Expected errors of survivors; {0} is the victim.
 _HEARD = {
     "kill": ("StageLost", r"Rank {0} died"),
     "raise": ("StageFailed", r"(?s)Stage {0} failed.*Traceback.*Broken: layer 7 of stage {0} is broken"),

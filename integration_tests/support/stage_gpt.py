@@ -1,4 +1,4 @@
-"""A language model as small as it goes, in GPT-2's manner: its head is its embedding."""
+"""A minimal language model in GPT-2's manner: its head is its embedding."""
 
 from __future__ import annotations
 

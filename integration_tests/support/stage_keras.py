@@ -1,4 +1,4 @@
-"""The net of stage_training as a Keras model, and what pipelines of stages must make of it: for tests of Keras."""
+"""The net of stage_training as a Keras model, and expected results of pipelines of stages: for tests of Keras."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ N = 3  # micro-batches
 
 
 def dtype() -> str:
-    """What nets are made of: on PyTorch Keras would compute float64 in float32, with casts of all weights."""
+    """Type of nets: on PyTorch Keras would compute float64 in float32, with casts of all weights."""
     import keras
 
     return "float64" if keras.backend.backend() == "tensorflow" else "float32"
@@ -39,7 +39,7 @@ def mse() -> Any:
 
 
 def tensors(batches: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Arrays as tensors of the backend; floating-point numbers as those of nets."""
+    """Convert arrays to tensors of the backend; floating-point numbers to the type of nets."""
     import keras
 
     def tensor(array: Any) -> Any:
@@ -49,7 +49,7 @@ def tensors(batches: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 
 def accumulate(model: Any, optimizer: Any, loss: Any, batches: Sequence[tuple[Any, Any]], count: int) -> list[float]:
-    """One process that adds up the gradients of micro-batches in order: the losses. Changes `model`."""
+    """Train in one process, summing the gradients of micro-batches in order; return the losses. Changes `model`."""
     import keras
 
     losses = []
@@ -87,7 +87,7 @@ def _gradients(model: Any, loss: Any, batch: Any, target: Any, share: float) -> 
 
 
 def train(model: Any, optimizer: Any, batches: Sequence[tuple[Any, Any]], **arguments: Any) -> dict[str, Any]:
-    """A pipeline of ours on this stage: its weights by name, all losses, delays and what it held at most."""
+    """Train a pipeline on this stage: its weights by name, all losses, delays, and maxima of its memory use."""
     import paceline.keras as hvd
 
     arguments = {"n_microbatches": N, "loss": mse(), **arguments}
@@ -109,7 +109,7 @@ def train(model: Any, optimizer: Any, batches: Sequence[tuple[Any, Any]], **argu
 
 
 def assert_close(result: dict[str, Any], weights: Arrays, losses: Sequence[float], atol: float) -> None:
-    """A stage has its part of `weights`, and all stages have the losses."""
+    """Assert that a stage has its part of `weights`, and all stages have the losses."""
     assert result["weights"]
     for name, one in result["weights"].items():
         np.testing.assert_allclose(one, weights[name], rtol=0, atol=atol, err_msg=name)

@@ -1,7 +1,7 @@
-"""What training with late gradients does, in one process: a plain statement of the method.
+"""Training with late gradients in one process: a plain statement of the method.
 
-The net of stage_training, passes written out by hand. Every stage has all versions of its weights; which of them a pass
-takes is told by the schedule's instructions.
+The net of stage_training, with passes written by hand. Every stage has all versions of its weights. The schedule's
+instructions determine the version of each pass.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from paceline.stages.versions import versions
 class _Stage:
     parameters: list[torch.nn.Parameter]
     optimizer: torch.optim.Optimizer
-    # Of all versions: the weights, and T2's running mean.
+    # All versions: the weights, and T2's running mean.
     weights: list[list[Tensor]]
     deltas: list[list[Tensor]]
-    # By mini-batch and micro-batch: which versions the passes take.
+    # Versions used by the passes, by mini-batch and micro-batch.
     forwards: dict[tuple[int, int], int] = field(default_factory=dict)
     backwards: dict[tuple[int, int], int] = field(default_factory=dict)
     norms: list[list[Tensor]] = field(default_factory=list)
-    # Nesterov's: the weights without their look-ahead, and v.
+    # Nesterov's momentum: the weights without their look-ahead, and v.
     behind: list[Tensor] = field(default_factory=list)
     velocity: list[Tensor] = field(default_factory=list)
 
@@ -159,7 +159,7 @@ def _update(
 
 
 def _with_momentum(stage: _Stage, gamma: float, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
-    """The weights that the next passes are at, w + gamma v; the optimizer has changed them from `before` to `after`."""
+    """Weights of the next passes, w + gamma v; the optimizer has changed them from `before` to `after`."""
     if not stage.behind:
         stage.behind = before
     changes = [new - old for new, old in zip(after, before, strict=True)]
@@ -195,7 +195,7 @@ def _clip(
 def _forward(
     model: torch.nn.Sequential, layers: range, weights: Sequence[Tensor], value: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """The output, and what the backward pass needs: the input of a linear layer, the output of tanh."""
+    """Return the output, and values for the backward pass: the input of a linear layer, the output of tanh."""
     remaining = iter(weights)
     kept = []
     for layer in layers:
@@ -211,7 +211,7 @@ def _forward(
 def _backward(
     model: torch.nn.Sequential, layers: range, weights: Sequence[Tensor], kept: Sequence[Tensor], gradient: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """The gradient of the input, and those of the parameters."""
+    """Return the gradient of the input, and the gradients of the parameters."""
     found: list[Tensor] = []
     remaining = list(weights)
     for layer, saved in zip(reversed(layers), reversed(kept), strict=True):

@@ -1,4 +1,4 @@
-"""Stages as threads of one process, with a mail of queues: for what a pipeline does beside talking."""
+"""Stages as threads of one process, with queues as transport: for tests without communication."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIMIT_S = 30.0
 
 
 class _Office:
-    """What the mails of one group of threads share."""
+    """Queues and state shared by the mails of one group of threads."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -30,18 +30,16 @@ class _Office:
 
 
 class QueueMail:
-    """As paceline.native.mail.Mail: messages of one tag between two ranks arrive in order, in memory posted for
-    them.
-    """
+    """Like paceline.native.mail.Mail: messages of one tag between two ranks arrive in order, in posted memory."""
 
     def __init__(self, office: _Office, rank: int) -> None:
         self.rank, self.size = rank, office.size
         self._office = office
         self._numbers = itertools.count()
-        # Receives that wait, oldest first, by peer and tag: their numbers, memory and sizes.
+        # Waiting receives, oldest first, by peer and tag: their numbers, memory and sizes.
         self._posted: dict[tuple[int, int], deque[tuple[int, Any, int]]] = defaultdict(deque)
         self._where: dict[int, tuple[int, int]] = {}
-        # What has begun and nobody has seen done.
+        # Operations that have begun and whose end was not observed.
         self._flying: set[int] = set()
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
@@ -102,7 +100,7 @@ class QueueMail:
 
 
 def in_threads(size: int, body: Callable[[QueueMail], Any]) -> list[Any]:
-    """What `body(mail)` returned on each of `size` stages. Raises what the first stage raised that did."""
+    """Return the results of `body(mail)` on each of `size` stages. Raises the error of the first stage that failed."""
     office = _Office(size)
     answers: list[Any] = [None] * size
     errors: list[BaseException] = []

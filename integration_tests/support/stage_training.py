@@ -94,7 +94,7 @@ def accumulate(
 def train(
     mail: Any, optimizer: Optimizer, batches: Sequence[tuple[Tensor, Tensor]], model: Any = None, **arguments: Any
 ) -> dict[str, Any]:
-    """A pipeline of ours on this stage: its weights by name, all losses, delays and what it held at most."""
+    """Train a pipeline on this stage: its weights by name, all losses, delays and maxima of its memory use."""
     import paceline.torch as hvd
 
     arguments = {"n_microbatches": N, **arguments}

@@ -1,7 +1,7 @@
 """Tasks as schedulers start them: for each scheduler the variables that one of its tasks gets.
 
-`integration_tests/cluster/test_rank_slurm.py` and `test_rank_mpirun.py` compare those of Slurm, Open MPI and MPICH with
-what is really set; the others have the form that documents and sources of their launchers describe.
+`integration_tests/cluster/test_rank_slurm.py` and `test_rank_mpirun.py` compare the variables of Slurm, Open MPI and
+MPICH with what is really set; the others follow documents and sources of their launchers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPENMPI = """
 """
 # orterun of Open MPI 4.1: `mpirun -np SIZE env`.
 openmpi = _task(_OPENMPI)
-# sbatch's script is no step, but has a number of its own, which mpirun's tasks inherit.
+# sbatch's script is not a step, but has its own number, which mpirun's tasks inherit.
 openmpi_in_batch_of_slurm = _task(
     _OPENMPI + "SLURM_JOB_ID=4711 SLURM_PROCID=0 SLURM_NTASKS={size} SLURM_NODEID=0 SLURM_JOB_NODELIST=localhost"
 )
@@ -64,10 +64,10 @@ torchrun = _task("""
     RANK={rank} WORLD_SIZE={size} LOCAL_RANK={rank} LOCAL_WORLD_SIZE={size} GROUP_RANK=0 MASTER_ADDR=localhost
     MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0
 """)
-# `srun --mpi=pmix` and prun; the size is to be asked for over PMIx.
+# `srun --mpi=pmix` and prun; the size is requested over PMIx.
 pmix = _task("PMIX_RANK={rank} PMIX_NAMESPACE=prterun-host0-17@1")
 
-# Scheduler's name -> variables, and the flags that it needs beside them, for `port`.
+# Scheduler's name -> variables, and the flags that it needs in addition, for `port`.
 TASKS: dict[str, tuple[Callable[[int, int], Variables], str]] = {
     "slurm": (slurm, ""),
     "openmpi": (openmpi, ""),

@@ -1,4 +1,4 @@
-"""Horovod's timelines in tests: a thread writes them, which may be late, and drops what is left when it ends."""
+"""Horovod's timelines in tests: a thread writes them with a delay, and drops the remaining events when it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def events(path: Path) -> list[dict[str, Any]]:
 
 
 def reach(path: Path, rank: int, name: str) -> None:
-    """Broadcast on all ranks under this name until the first rank's timeline has that, and so all that came before."""
+    """Broadcast on all ranks under this name until the first rank's timeline has it, and so everything before it."""
     import horovod.torch as hvd
     import torch
 

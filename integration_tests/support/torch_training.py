@@ -1,4 +1,4 @@
-"""A small net and its data for tests with several ranks: every rank can compute what any other computes."""
+"""A small net and its data for tests with several ranks: every rank can compute the results of any other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def net(seed: int = 7) -> torch.nn.Module:
 
 
 def loss_of(model: torch.nn.Module, rank: int, step: int) -> Any:
-    """The loss of `model` on the batch that rank `rank` has in step `step`."""
+    """Loss of `model` on the batch of rank `rank` in step `step`."""
     data = torch.Generator().manual_seed(1000 * step + rank)
     inputs, targets = torch.randn(4, 5, generator=data), torch.randn(4, 3, generator=data)
     return torch.nn.functional.mse_loss(model(inputs), targets)
@@ -29,7 +29,7 @@ def update(optimizer: Any, loss: Any) -> None:
 
 
 def closure_of(optimizer: Any, loss: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a closure for step() that computes `loss` and its gradients anew."""
+    """Return a closure for step() that computes `loss` and its gradients again."""
 
     def closure() -> Any:
         optimizer.zero_grad()
@@ -49,7 +49,7 @@ def train(model: torch.nn.Module, optimizer: Any, rank: int, steps: int) -> torc
 def train_alone(
     model: torch.nn.Module, optimizer: Any, size: int, steps: int, after_backward: Callable[[], None] = lambda: None
 ) -> torch.nn.Module:
-    """What `size` ranks that average their gradients do together, on one rank and without Horovod."""
+    """Train on one rank, without Horovod, as `size` ranks that average their gradients do together."""
     for step in range(steps):
         optimizer.zero_grad()
         for rank in range(size):
@@ -69,7 +69,7 @@ def gradients(model: torch.nn.Module) -> Any:
 
 
 def assert_replicas_equal(model: torch.nn.Module, name: str) -> None:
-    """All ranks hold the same parameters, bit for bit; a collective operation called `name`."""
+    """Assert that all ranks hold the same parameters, bit for bit; a collective operation with the name `name`."""
     import horovod.torch as horovod
 
     mine = parameters(model).double()  # Horovod gathers no bfloat16

@@ -1,8 +1,8 @@
 """Random events in a training (freezing, discarding, resuming and others), compared with one process.
 
 Gradients depend on no weight, and plain SGD adds them up: once nothing is in flight, weights are the sum of all
-gradients, whatever exchange carried them, in whatever order they came. A gradient that is lost, doubled or given to
-another parameter shows by its value, which tells its rank, step and parameter.
+gradients, with any exchange and in any order of arrival. A gradient that is lost, doubled or assigned to another
+parameter is visible from its value, which encodes its rank, step and parameter.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Training:
         return self.weights[name]
 
     def _wrap(self) -> None:
-        weights = list(self.weights.values())  # those that came late have a group each
+        weights = list(self.weights.values())  # each parameter added later has a separate group
         groups = [weights[:_FIRST], *([late] for late in weights[_FIRST:])]
         held = torch.optim.SGD([{"params": group} for group in groups], lr=RATE)
         self.optimizer = self.hvd.DistributedOptimizer(
@@ -120,7 +120,7 @@ class Training:
             self.step()
 
     def evaluate(self) -> None:
-        """A metric of the script's own, which is exact whatever gradients travel as."""
+        """A metric of the script's own, which is exact with any encoding of gradients."""
         metric = torch.arange(300, dtype=torch.float32) * 1.37 + self.rank
         found = self.hvd.allreduce(metric, op=self.hvd.Sum, name=f"{self.label}.metric")
         wanted = sum(torch.arange(300, dtype=torch.float32) * 1.37 + other for other in range(self.size))
@@ -160,7 +160,7 @@ class Training:
     def discard(self) -> None:
         """A batch that some ranks drop before, or all after its gradients were combined."""
         if isinstance(self.exchange, str) and self.exchange != "sync":
-            self.drain()  # else what was late before is dropped, too
+            self.drain()  # else earlier late gradients are dropped, too
         self.optimizer.zero_grad()
         # A pipelined exchange combines older gradients than these.
         combined = self.same.random() < 0.5 and not isinstance(self.exchange, self.hvd.Pipelined)
@@ -192,7 +192,7 @@ class Training:
     def resume(self) -> None:
         """As in a new process: weights and state are loaded into others of the same names."""
         if len(self.weights) > _FIRST:
-            self.drain()  # those that came late had no names then, and what is in flight is kept by name
+            self.drain()  # parameters added later had no names then, and what is in flight is kept by name
         self.hvd.barrier()
         if self.same.random() < 0.5:
             self.optimizer.consolidate_state_dict(to=None)

@@ -13,10 +13,10 @@ T = TypeVar("T")
 def in_turn(
     environments: Mapping[str, Mapping[str, str]], ranks: int, run: Callable[[World], T], turns: int
 ) -> dict[str, list[T]]:
-    """What `run` returned for the world of each environment, by its name, one value per turn; one turn warms up.
+    """Results of `run` for the world of each environment, by its name, one value per turn after one warm-up turn.
 
-    The machine's speed drifts within seconds, so turns should be short: all ranks stay alive, and those whose turn it
-    is not are stopped.
+    The machine's speed drifts within seconds, so turns should be short: all ranks stay alive, and worlds that wait for
+    their turn are stopped.
     """
     worlds = {name: World(ranks, env) for name, env in environments.items()}
     found: dict[str, list[T]] = {name: [] for name in worlds}

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def serve(address: str, rank: int) -> None:
-    """Serve as `rank` until the other end goes away."""
+    """Serve as `rank` until the other end closes the connection."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     with Client(address) as connection:

@@ -46,7 +46,7 @@ def test_the_policy_optimal_brings_along_what_no_option_says_otherwise(monkeypat
         settings = config.read({"PACELINE_FUSION": "optimal"}, {name: value})
         assert getattr(settings, name) == getattr(config.read({}), name)
         assert (f"PACELINE_{name.upper()}", value) in [shared[:2] for shared in settings.shared()]
-    # `paceline run` merges by plan where nothing else is asked for.
+    # `paceline run` merges by plan unless another policy is set.
     run = {variables.PLANS: "yes"}
     assert (found(config.read(run)), config.read(run).given()) == (planned, [])
     for other in ({"PACELINE_EXCHANGE": "majority"}, {"PACELINE_RECORD": "t.json"}, {"HOROVOD_AUTOTUNE": "1"}):

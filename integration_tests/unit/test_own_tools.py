@@ -1,4 +1,4 @@
-"""What tests themselves need: pairs, skips, Horovod's own tests, and `make test` without the cluster's tools."""
+"""Tools of the tests: pairs, skips, Horovod's own tests, and `make test` without the cluster's tools."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_cover_has_all_pairs(rows: list[tuple[object, ...]], most: int) -> Non
 
 def test_the_matrix_of_torch_is_a_cover_and_the_others_are_for_test_more() -> None:
     assert set(ROWS) == set(cover(POSSIBLE))
-    # The others are for test more.
+    # The other cases are for `make test-more`.
     cases = by_pairs("ab", "cd", "ef")
     few = [case for case in cases if isinstance(case, tuple) and not hasattr(case, "marks")]
     assert (len(cases), len(few)) == (8, 4)
@@ -59,7 +59,7 @@ CASES = {
 
 
 def run(folder: Path, source: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """pytest with our settings on a module of `source` and one that passes."""
+    """Run pytest with our settings on a module of `source` and one that passes."""
     (folder / "test_it.py").write_text(source)
     (folder / "test_other.py").write_text("def test_that_passes(): ...\n")
     words = ("-q", "-rs", "-p", "no:cacheprovider", "-p", "integration_tests.conftest", "--strict-skips", *words)
@@ -152,7 +152,7 @@ def _outcome(rank: int, passed: set[str], failed: dict[str, str]) -> RankOutcome
     ],
 )
 def test_verdict(passed: set[str], failed: dict[str, str], word: str, remark: str | None) -> None:
-    # Rank 0 gives what is expected, and all that rank 1 gives where that is better.
+    # Rank 0 has the expected outcome, or rank 1's if that is better.
     good = passed if word == BETTER else {"test_a", "test_b"}
     verdict = judge(ROW, [_outcome(0, good, {}), _outcome(1, passed, failed)], timed_out=False)
     assert verdict.word == word
@@ -174,7 +174,7 @@ SKIPPED = "tests in integration_tests/cluster will be skipped"
 
 
 class Machine:
-    """A machine with make and a finished environment of ours, and without the tools of the cluster."""
+    """A machine with make and our complete environment, but without the tools of the cluster."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.bin, self.venv = folder / "root", folder / "bin", folder / "venv"
@@ -197,7 +197,7 @@ class Machine:
         self.program(self.bin / "id", f"echo {number}")
 
     def apt(self, installs: bool) -> None:
-        """An apt-get that notes what it is called with and whether sshd may become a service by it."""
+        """Install an apt-get that records its arguments, and whether it could make sshd a service."""
         bring = f'for tool in {" ".join(tools.PACKAGES)}; do touch "$sbin/$tool"; chmod +x "$sbin/$tool"; done'
         lines = [
             f"sbin={self.root}/usr/sbin",
@@ -218,7 +218,7 @@ class Machine:
         return subprocess.run(command, cwd=ROOT, env=env, text=True, timeout=300, **streams)
 
     def make(self, *words: str) -> str:
-        """make's output; it must succeed."""
+        """Return make's output; it must succeed."""
         done = self.run("make", f"VENV={self.venv}", *words)
         assert done.returncode == 0, done.stdout
         return done.stdout
@@ -230,7 +230,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def pytest_line(output: str) -> str:
-    """The command line of pytest; make prints it, and so does the Python that stands in."""
+    """Command line of pytest, which both make and the fake Python print."""
     (line,) = (line for line in output.splitlines() if line.startswith("would run: -m pytest"))
     return line
 
@@ -249,7 +249,7 @@ def test_root_with_apt_is_told_and_gets_them(machine: Machine) -> None:
     assert pytest_line(output).endswith(" ".join(f"integration_tests/{folder}" for folder in folders))
     assert f"remove {machine.root / NO_SERVICE}" in output and (machine.root / NO_SERVICE).exists()
     assert machine.apt_calls.count("no service") == 2, "it stood there before apt-get ran"
-    # The next call finds everything there and is silent.
+    # The next call finds everything installed and prints nothing.
     before = machine.apt_calls
     assert "packages" not in machine.make("test")
     assert machine.apt_calls == before

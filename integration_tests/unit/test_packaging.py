@@ -1,4 +1,4 @@
-"""What users install: the wheel is complete and works where no framework is, built and tried in a copy of the tree."""
+"""The installed wheel: complete, and usable without frameworks; built and tried in a copy of the tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from integration_tests.support.packages import ROOT, declared, shipped
 
 pytestmark = pytest.mark.more
 
-# The same programs, without what a developer's shell or pytest puts into the environment.
+# The same programs, without the environment of a developer's shell or pytest.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONNOUSERSITE": "1"}
 BUILD_TIMEOUT_S = 240
 COMMAND_TIMEOUT_S = 60
@@ -40,7 +40,7 @@ def _run(*command: str | Path, cwd: Path, timeout_s: float = COMMAND_TIMEOUT_S) 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that `pip wheel .` makes of a copy without anything that an earlier build left."""
+    """The wheel that `pip wheel .` makes of a copy without files of earlier builds."""
     copy = tmp_path_factory.mktemp("packaging") / "tree"
     copy.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -67,7 +67,7 @@ def test_wheel_has_every_package_and_its_data(wheel: Path) -> None:
         place = name.replace(".", "/")
         wanted = {f"{place}/{path.relative_to(folder)}" for pattern in patterns for path in folder.glob(pattern)}
         assert wanted and wanted <= present, f"{name} lacks {sorted(wanted - present)}"
-    # What building Horovod and `paceline template` need from an installed Paceline.
+    # Files that building Horovod and `paceline template` need from an installed Paceline.
     for pattern in (
         r"core/.*\.cc", r"core/.*\.h", r"bridge/.*\.cc", r"bridge/.*\.h", r"horovod/.*\.cmake", r"py\.typed",
         r"launch/templates/slurm/.*\.template",
@@ -81,7 +81,7 @@ def test_wheel_has_every_package_and_its_data(wheel: Path) -> None:
 
 
 def _closure(requirement: str, seen: set[str]) -> Iterator[importlib.metadata.Distribution]:
-    """The distribution that meets the requirement and all that it requires, each once."""
+    """Yield the distribution that meets the requirement and all its requirements, each once."""
     parsed = Requirement(requirement)
     name = re.sub(r"[-_.]+", "-", parsed.name).lower()
     if name in seen or (parsed.marker and not parsed.marker.evaluate({"extra": ""})):
@@ -95,9 +95,9 @@ def _closure(requirement: str, seen: set[str]) -> Iterator[importlib.metadata.Di
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel and what the wheel says that it needs, nothing else.
+    """A virtual environment with only the wheel and its declared requirements.
 
-    The needed packages are linked from this environment, so that no network is asked.
+    The requirements are linked from this environment, so that no network is needed.
     """
     place = tmp_path_factory.mktemp("environment") / "venv"
     venv.create(place, with_pip=False, symlinks=True)
@@ -132,7 +132,7 @@ def test_installed_wheel_works_without_frameworks_and_says_what_to_do_without_ho
     assert done.returncode == 0, done.stdout
     for command in ("horovod", "run", "record", "demo"):
         assert re.search(rf"^\s+{command}\s", done.stdout, re.MULTILINE), done.stdout
-    # Horovod check says what to do where there is no horovod.
+    # `paceline horovod check` names the remedy if Horovod is not installed.
     done = _run(environment / "bin/paceline", "horovod", "check", cwd=environment)
     assert done.returncode != 0, done.stdout
     assert "Traceback" not in done.stdout

@@ -11,7 +11,7 @@ _BACKWARDS = "RoundPerformed"  # asks the last one first
 
 
 def _declared() -> dict[str, list[tuple[str, str]]]:
-    """Participants in their order, and of each (another one, hook) where the other must come later in this order."""
+    """Participants in their order, each with pairs (another one, hook) where the other must be later in this order."""
     body = (BRIDGE / "priorities.h").read_text().partition("enum class Priority {")[2].partition("};")[0]
     found: dict[str, list[tuple[str, str]]] = {}
     reasons: list[tuple[str, str]] = []
@@ -40,7 +40,7 @@ def _class(name: str) -> str:
 def test_participants_have_one_priority_and_stand_where_their_reasons_want_them() -> None:
     listed = re.findall(r"\{Priority::k(\w+), ", (BRIDGE / "participants.cc").read_text())
     assert listed == list(_declared()), "the list in participants.cc reads in the order of priorities.h"
-    # Participants stand where their reasons want them.
+    # Participants are placed as their reasons demand.
     declared = _declared()
     order = list(declared)
     reasons = [(name, other, hook) for name, before in declared.items() for other, hook in before]

@@ -1,4 +1,4 @@
-"""Rules that all sources keep."""
+"""Rules for all sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _schedule_error() -> Exception:
     return ScheduleError(schedules.make("gpipe", 2, 3), 1, "its update", "it never comes")
 
 
-# What to make each of, by module and name.
+# Arguments for an example of each class, by module and name.
 EXAMPLES: dict[str, tuple[Any, ...] | Callable[[], Exception]] = {
     "paceline.errors.UserError": TWO,
     "paceline.errors.UsageError": TWO,
@@ -46,7 +46,7 @@ EXAMPLES: dict[str, tuple[Any, ...] | Callable[[], Exception]] = {
     "paceline.native.mail.StageFailed": ("Rank 3 could not go on: its stage failed:\nno", 3, "no"),
     "paceline.stages.flow.ScheduleError": _schedule_error,
 }
-# Of one process, and of one module: its name begins with an underscore.
+# Private classes of one module begin with an underscore.
 BEGINNINGS = {"Exception", "RuntimeError", "ValueError", "ImportError", "KeyError", "TypeError", "OSError"} | {
     "HorovodInternalError", "str", "bytes", "int", "float", "dict", "list", "tuple", "set",
 }  # fmt: skip
@@ -90,7 +90,7 @@ def test_it_is_the_same_after_the_journey(name: str) -> None:
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = sorted((ROOT / "integration_tests").rglob("*.py"))
-# Where users find names, by import name; `_OURS` lists them, or all that stands at the top without an underscore.
+# Modules in which users find names, by import name; `_OURS` lists the names, or else all top-level public ones count.
 FACES = {
     "paceline.torch": "frameworks/torch/__init__.py",
     "paceline.tensorflow": "frameworks/tensorflow/__init__.py",
@@ -101,7 +101,7 @@ FACES = {
 
 
 def offered(source: str) -> set[str]:
-    """The public names of a face, read without importing its framework."""
+    """Public names of such a module, read without importing its framework."""
     tree = ast.parse(source)
     found = set()
     for node in tree.body:
@@ -115,12 +115,12 @@ def offered(source: str) -> set[str]:
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names if alias.asname == alias.name}  # `as` itself: offered on
+            found |= {alias.name for alias in node.names if alias.asname == alias.name}  # `as` itself: re-exported
     return {name for name in found if not name.startswith("_")}
 
 
 def tried(face: str, name: str, sources: dict[Path, str]) -> bool:
-    """Whether a test that uses the face's package takes `name` from a module (`hvd.name`), or imports it from there."""
+    """True if a test of the package takes `name` from a module (`hvd.name`), or imports it from there."""
     package = ".".join(face.split(".")[:2])
     taken = re.compile(rf"\.{name}\b|from {re.escape(face)} import [^\n]*\b{name}\b")
     return any(package in source and taken.search(source) for source in sources.values())
@@ -186,7 +186,7 @@ def test_nothing_is_destroyed_before_the_background_thread_ends() -> None:
             "std::string Name(int n) {", "  const std::string local = name;"]  # fmt: skip
     assert _destroyed("\n".join(bad)) == [line.strip() for line in bad]
     assert _destroyed("\n".join(good)) == []
-    # Nothing is destroyed before the background thread ends.
+    # Static objects are never destroyed before the background thread ends.
     sources = [path for folder in _FOLDERS for path in sorted(folder.rglob("*")) if path.suffix in (".cc", ".h")]
     assert len(sources) > 50
     found = {path.name: lines for path in sources if (lines := _destroyed(path.read_text()))}

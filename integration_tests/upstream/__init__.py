@@ -1,1 +1,1 @@
-"""Run Horovod's own tests, unchanged, and compare the outcome with what is expected of them on today's frameworks."""
+"""Run Horovod's own tests, unchanged, and compare the outcome with the expected one on today's frameworks."""

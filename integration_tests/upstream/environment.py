@@ -37,7 +37,7 @@ def ensure() -> Path:
         check=True,
         timeout=INSTALL_TIMEOUT_S,
     )
-    # site.addsitedir puts the other environment behind this one, editable installs included.
+    # site.addsitedir appends the other environment, including editable installs.
     (site,) = PLACE.glob("lib/python*/site-packages")
     (site / "layered.pth").write_text(f"import site; site.addsitedir({base!r})\n")
     horovodrun = PLACE / "bin/horovodrun"

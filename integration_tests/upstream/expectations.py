@@ -1,4 +1,4 @@
-"""What one rank's record of a file amounts to, what is expected of the file (expectations.toml), and the verdict."""
+"""Outcome of one rank's run of a file, expectation for the file (expectations.toml), and the verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RankOutcome:
     collected: list[str] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
-    # Test, with its subtest in parentheses if that failed -> the error's message.
+    # Error message by test, with its subtest in parentheses if that failed.
     failed: dict[str, str] = field(default_factory=dict)
     finished: bool = False
 
@@ -70,29 +70,29 @@ AS_EXPECTED, BETTER, WORSE = "as expected", "better", "worse"
 
 @dataclass(frozen=True)
 class Expectation:
-    """One file's row. `ranks`: the numbers of processes for which the row is known to hold, the usual one first."""
+    """One file's row. `ranks`: numbers of processes for which the row is known to hold, the usual one first."""
 
     path: str
     passed: int
     limit_s: float
     ranks: tuple[int, ...] = (2,)
-    # Test -> why it may fail.
+    # Reason by test that may fail.
     may_fail: Mapping[str, str] = field(default_factory=dict)
-    # Number of ranks -> what else may fail with that many or more.
+    # Further tests that may fail with this number of ranks or more.
     may_fail_from: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     def excused(self, size: int) -> frozenset[str]:
-        """Tests that are among `passed`, and may fail with `size` ranks all the same."""
+        """Tests counted in `passed` that may nevertheless fail with `size` ranks."""
         return frozenset(test for least, tests in self.may_fail_from.items() if size >= least for test in tests)
 
     @property
     def folder(self) -> str:
-        """parallel, single or integration: how the file is run follows from it."""
+        """parallel, single or integration; determines how the file is run."""
         return self.path.split("/")[0]
 
 
 def load_table(path: Path = TABLE) -> dict[str, Expectation]:
-    """Path below upstream's test folder -> its row, in the order of the file."""
+    """Rows by path below upstream's test folder, in the order of the file."""
     rows = {}
     for name, row in msgspec.toml.decode(path.read_bytes())["files"].items():
         values: dict[str, Any] = {
@@ -106,7 +106,7 @@ def load_table(path: Path = TABLE) -> dict[str, Expectation]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One word, and a sentence for each thing that differs from the expectation."""
+    """One word, and a sentence for each difference from the expectation."""
 
     word: str
     remarks: tuple[str, ...]

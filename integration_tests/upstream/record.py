@@ -1,9 +1,9 @@
-"""One process of an upstream test run: pytest, with every outcome written down as it happens.
+"""One process of an upstream test run: pytest, with every outcome recorded as it happens.
 
     python record.py FOLDER PYTEST-ARGUMENTS...
 
 Runs in the environment that has upstream's pytest, so it imports nothing of ours. Lines of FOLDER/rank<n>.jsonl are
-written at once: a rank that hangs or dies leaves what it did until then. `expectations.py` reads them.
+written at once: a rank that hangs or dies leaves its outcomes so far. `expectations.py` reads them.
 """
 
 from __future__ import annotations

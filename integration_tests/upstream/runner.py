@@ -1,4 +1,4 @@
-"""Run one of upstream's files as upstream does, with a limit, and leave no process behind."""
+"""Run one of upstream's files as upstream does, with a time limit, leaving no process running."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import psutil
 from integration_tests.upstream.expectations import Expectation, RankOutcome, read
 
 RECORD = Path(__file__).with_name("record.py")
-# A test that takes longer prints the stack of every thread into the log and goes on.
+# A test that takes longer prints the stack of every thread into the log and continues.
 STACKS_AFTER_S = 100
 GRACE_S = 10.0
-# Every process of a run inherits this variable, so that those which horovodrun lost are found, too.
+# Every process of a run inherits this variable, so that processes lost by horovodrun are found, too.
 MARK = "UPSTREAM_RUN"
 
 
@@ -33,7 +33,7 @@ class Run:
 
 
 def command(row: Expectation, tests: Path, size: int, environment: Path, folder: Path) -> list[str | Path]:
-    """What to start, in the folder that the file is in."""
+    """Command to start in the file's folder."""
     pytest: list[str | Path] = [
         environment / "bin/python", RECORD, folder, tests / row.path,
         "-v", "-p", "no:cacheprovider", "--rootdir", tests,
@@ -41,12 +41,12 @@ def command(row: Expectation, tests: Path, size: int, environment: Path, folder:
     if row.folder == "parallel":
         stacks = ["-o", f"faulthandler_timeout={STACKS_AFTER_S}"]
         return [environment / "bin/horovodrun", "-np", str(size), "-H", f"localhost:{size}", "--gloo", *pytest, *stacks]
-    # No stacks here: the timer's thread does not survive the fork, and a test that fails would wait for it for ever.
+    # No stacks here: the timer's thread does not survive the fork, and a failing test would wait for it for ever.
     return [*pytest, "--forked"]
 
 
 def run(row: Expectation, tests: Path, size: int, environment: Path, folder: Path) -> Run:
-    """Run the file on `size` ranks, or in one process where the file starts its own. `folder` takes the records."""
+    """Run the file on `size` ranks, or in one process if the file starts its own. `folder` takes the records."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("rank*.jsonl"):
         old.unlink()
@@ -91,7 +91,7 @@ def run(row: Expectation, tests: Path, size: int, environment: Path, folder: Pat
 
 
 def end_marked(mark: str) -> None:
-    """Kill every process that carries the mark in its environment."""
+    """Kill every process that has the mark in its environment."""
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paceline.record.trace import Trace
 
 STEPS, FEWEST_STEPS = 60, 10
-MEASURED_STEPS = 30  # after which ranks have measured costs, also of a script with short steps
+MEASURED_STEPS = 30  # enough for ranks to measure costs, also in a script with short steps
 TURNS = 5
 LIMIT_S = 300
 STANDARD_OUTPUT = Path("-")
@@ -82,7 +82,7 @@ def advise_command(
         if path not in (None, STANDARD_OUTPUT):
             outputs.check(path, what)
     _check(horovodrun_arguments, command)
-    # All hosts see the present folder where they see the script.
+    # All hosts see the current folder if they see the script.
     with _folder() as folder:
         script = Script(horovodrun_arguments, command, Path(folder), limit_s)
         notes = _set_aside(script.set_aside)
@@ -148,7 +148,7 @@ def _set_aside(found: Mapping[str, str]) -> list[str]:
 
 
 def _usable(outcome: Outcome, steps: int, limit_s: int) -> Trace:
-    """The trace. Raises UserError where the run made too few steps."""
+    """Return the trace. Raises UserError if the run made too few steps."""
     how = f"was ended after {limit_s} s (--time-limit)" if outcome.timed_out else "ended"
     if outcome.recorded is None:
         raise UserError(

@@ -29,12 +29,12 @@ class Curve:
 
 
 def curves(model: StepModel, shown: Sequence[Row]) -> list[Curve]:
-    """A curve for stock Horovod and the first of the settings; latencies stay what they were."""
+    """Return a curve for stock Horovod and the first settings; latencies stay unchanged."""
     predicted = [_steps(model, 1 / factor) for factor in FACTORS]
     return [Curve(row.name, list(FACTORS), [at[_key(row.options)] for at in predicted]) for row in shown[:MOST_CURVES]]
 
 
-# Exchange, codec, and whether anything is switched on. The best way of merging depends on the bandwidth.
+# Exchange, codec, and True if any option is set. The best merging depends on the bandwidth.
 _Key = tuple[str, str, bool]
 
 

@@ -54,7 +54,7 @@ EFFECTS: dict[tuple[str, str], Effect] = {
 
 
 def options(setting: str) -> dict[str, str]:
-    """The options by name that the flags of `paceline run` in `setting` give; Horovod's own merging is the default."""
+    """Options by name from the flags of `paceline run` in `setting`; Horovod's own merging is the default."""
     words = shlex.split(setting)
     given: dict[str, str] = {}
     for at, word in enumerate(words):
@@ -65,12 +65,12 @@ def options(setting: str) -> dict[str, str]:
 
 
 def shown(given: Mapping[str, str]) -> str:
-    """The options as variables in front of a command; "" where there are none."""
+    """Options as variables in front of a command; "" without options."""
     return " ".join(f"{config.PREFIX}{name.upper()}={value}" for name, value in given.items())
 
 
 def code(given: Mapping[str, str]) -> str:
-    """The options as a line of a script; "" where there are none."""
+    """Options as a line of a script; "" without options."""
     if not given:
         return ""
     arguments = ", ".join(f'{name}="{value}"' for name, value in given.items())
@@ -78,7 +78,7 @@ def code(given: Mapping[str, str]) -> str:
 
 
 def effect(given: Mapping[str, str]) -> Effect:
-    """All effects of the options together."""
+    """Combined effect of the options."""
     found = [EFFECTS[one] for one in given.items() if one in EFFECTS]
     wire = 1.0
     for one in found:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from paceline.fusion.gradient import Gradient
 
-# A layer's number within the name of a gradient, such as that of `layers.3.linear1.weight`.
+# The layer's number in the name of a gradient, such as in `layers.3.linear1.weight`.
 _NUMBERED = re.compile(r"^(.*?\D\.)(\d+)\.")
 LEAST_LAYERS = 4
 
 
 def stages(gradients: Sequence[Gradient]) -> str:
-    """A hint at pipeline stages, where the names of gradients are those of numbered layers; "" elsewhere."""
+    """Hint about pipeline stages if gradients are named after numbered layers; else ""."""
     layers: dict[str, set[int]] = {}
     for one in gradients:
         if found := _NUMBERED.match(one.name):

@@ -1,4 +1,4 @@
-"""The rows of the table, and which of them is recommended."""
+"""Rows of the table, and the recommended one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from paceline.predict.remedies import LEAST_GAIN, LEAST_MERGING_GAIN, Remedy
 from paceline.registry.policies import OPTIMAL
 
 HOROVODS = "Horovod's own"
-# Policies that are compared by `paceline plan` alone.
+# Policies that only `paceline plan` compares.
 _OTHER_POLICIES = frozenset({"none", "single", "mgwfbp"})
-# By exchange, the options that must gain this share of the step without them, to be worth a row.
+# By exchange, the options that must save this share of the step without them to get a row.
 LEAST_SEEN = 0.05
 _SPECIAL: Mapping[str | None, tuple[str, ...]] = {"majority": ("exchange",), "pipelined": ("codec",), None: ("codec",)}
-# Predictions are believed to this share of a step, even where the recorded step was predicted better.
+# Predictions are trusted to this share of a step, even if the recorded step was predicted better.
 LEAST_ERROR = 0.05
 MOST_ERROR = 0.20
 VERIFIED = 3
@@ -24,8 +24,10 @@ VERIFIED = 3
 
 @dataclass(frozen=True)
 class Row:
-    """A setting. `step_s`: predicted, in seconds; `measured`: its step over stock Horovod's, `measured_s` its step in
-    seconds; `failed`: why it could not be measured.
+    """A setting and its predicted step `step_s` in seconds.
+
+    `measured`: its step relative to stock Horovod's. `measured_s`: its step in seconds. `failed`: why it could not be
+    measured.
     """
 
     options: Mapping[str, str]
@@ -37,12 +39,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The variables in front of the command."""
+        """Variables in front of the command."""
         return shown(self.options) or HOROVODS
 
     @property
     def code(self) -> str:
-        """The line of a script that does the same."""
+        """Equivalent line of a script."""
         return code(self.options)
 
     @property
@@ -52,10 +54,10 @@ class Row:
 
 
 def rows(found: Sequence[Remedy]) -> list[Row]:
-    """Horovod's own first, then every sensible setting, the fastest first.
+    """Rows of all sensible settings: Horovod's own first, then the fastest first.
 
-    Left out are fewer ranks, all policies of merging but `optimal`, codecs where the wire is not what is waited for,
-    and partial rounds where no rank is late.
+    Excluded are fewer ranks, all policies of merging but `optimal`, codecs if the wire is not the bottleneck, and
+    partial rounds if no rank is late.
     """
     stock, *others = found
     steps = {tuple(sorted(options(one.flags).items())): one.step_s for one in found if one.ranks == stock.ranks}
@@ -72,19 +74,20 @@ def rows(found: Sequence[Remedy]) -> list[Row]:
 
 
 def is_another_policy(given: Mapping[str, str]) -> bool:
-    """Return True if the options change merging alone, to another policy than `optimal`."""
+    """Return True if the options only change merging, to another policy than `optimal`."""
     return "exchange" not in given and "codec" not in given and given.get("fusion") in _OTHER_POLICIES
 
 
 def to_verify(found: Sequence[Row], stock_s: float, count: int = VERIFIED) -> list[Row]:
-    """The fastest of the rows with one variable that are not predicted to take longer than the recorded `stock_s`."""
+    """Return the fastest rows with one variable, unless predicted to be slower than the recorded `stock_s`."""
     return [one for one in found[1:] if len(one.options) == 1 and one.step_s <= stock_s][:count]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The rows, `stock_s` as recorded, the relative `error` of its prediction, and notes. `verified`: settings were
-    measured in turn with stock Horovod.
+    """The rows, `stock_s` as recorded, the relative `error` of its prediction, and notes.
+
+    `verified`: settings were measured in turn with stock Horovod.
     """
 
     rows: Sequence[Row]
@@ -95,7 +98,7 @@ class Advice:
 
     @property
     def margin(self) -> float:
-        """The gain that a prediction must exceed."""
+        """Gain that a prediction must exceed."""
         return max(abs(self.error), LEAST_ERROR)
 
     def ratio(self, row: Row) -> float:
@@ -104,7 +107,7 @@ class Advice:
 
     @property
     def best(self) -> Row:
-        """The recommended row; the first one is Horovod's own."""
+        """Recommended row; the first one is Horovod's own."""
         free = self.best_free
         priced = min((one for one in self.rows[1:] if one.priced and self._sure(one)), key=self._rank, default=None)
         free_ratio = 1.0 if free is self.rows[0] else self.ratio(free)
@@ -112,12 +115,12 @@ class Advice:
 
     @property
     def best_free(self) -> Row:
-        """The best row that leaves results as they are."""
+        """Best row that does not change results."""
         free = (one for one in self.rows[1:] if not one.priced and self._sure(one))
         return min(free, key=self._rank, default=self.rows[0])
 
     def _rank(self, row: Row) -> tuple[float, int, bool]:
-        """Of settings that are equally fast, the one with the fewest variables."""
+        """Sort key: speed; among equally fast settings the one with the fewest variables."""
         return round(self.ratio(row) / LEAST_MERGING_GAIN), len(row.options), row.options.get("fusion") != OPTIMAL
 
     def _sure(self, row: Row) -> bool:
@@ -129,7 +132,7 @@ class Advice:
 
 
 def with_measured(advice: Advice, measured: Mapping[str, Row]) -> Advice:
-    """The advice with rows replaced by measured ones of the same name, those first that were measured and fast."""
+    """Return the advice with rows replaced by measured ones of the same name, measured and fast ones first."""
     stock, *others = [measured.get(one.name, one) for one in advice.rows]
     known = sorted((one for one in others if one.measured is not None), key=advice.ratio)
     return replace(advice, rows=[stock, *known, *(one for one in others if one.measured is None)], verified=True)

@@ -1,4 +1,4 @@
-"""The advice as one HTML file with its pictures inside."""
+"""The advice as one HTML file with embedded pictures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEMPLATE = "report.html.template"
 
 
 def html(advice: Advice, model: StepModel, recorded: Trace, lines: Sequence[str], found: Sequence[Curve]) -> str:
-    """The report; `lines`: the recommendation in sentences, `found`: the curves of its picture."""
+    """Return the report; `lines`: the recommendation in sentences, `found`: the curves of its picture."""
     environment = Environment(loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, autoescape=True)
     iteration = model.recorded.iteration
     return environment.get_template(_TEMPLATE).render(
@@ -47,7 +47,7 @@ def html(advice: Advice, model: StepModel, recorded: Trace, lines: Sequence[str]
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file. Raises UserError if that cannot be done."""
+    """Write a file. Raises UserError if that fails."""
     try:
         path.write_text(text)
     except OSError as error:
@@ -57,7 +57,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _svg(drawn: Figure) -> str:
-    """The picture as an element of HTML, which loads nothing."""
+    """Return the picture as an HTML element without external resources."""
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "paceline"}):

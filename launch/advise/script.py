@@ -1,4 +1,4 @@
-"""The user's script, run for some steps under one setting with its steps recorded."""
+"""The user's script, run for some steps under one setting while its steps are recorded."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from paceline.launch.failures.verdict import Verdict
 from paceline.record import trace
 from paceline.registry.policies import EXCLUDING, OPTIMAL
 
-# Options that are the same in every run: what the script or its network needs, not what is compared.
+# Options that are equal in every run: needed by the script or its network, not compared.
 KEPT = frozenset({"progress", "drain_limit_s", "network_file", "weight", "debug", "cache_dir"})
-SHOWN = ("stderr", "stderr")  # where the script's output goes: standard output has the table
+SHOWN = ("stderr", "stderr")  # streams for the script's output: the table goes to standard output
 HIDDEN = ("", "")
-# Steps that ranks measure coordination in, after the first messages of growing sizes.
+# Steps in which ranks measure coordination, after the first messages of growing sizes.
 MEASURED_STEPS = 5
-# Ranks measure costs in about 12 steps; the steps after them are like those of any run.
+# Ranks measure costs in about 12 steps; later steps are like those of any run.
 SKIPPED_SHARE = 3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of a run. `recorded`: None where no rank wrote a trace. `timed_out`: the time limit ended it."""
+    """End of a run. `recorded`: None if no rank wrote a trace. `timed_out`: the time limit ended it."""
 
     code: int
     verdict: Verdict
@@ -36,14 +36,14 @@ class Outcome:
 
     @property
     def steps(self) -> int:
-        """Complete steps, on the rank that made the most."""
+        """Number of complete steps, on the rank that made the most."""
         ranks = self.recorded.ranks if self.recorded is not None else ()
         return max((rank.steps[-1].index + 1 for rank in ranks if rank.steps), default=0)
 
 
 @dataclass(frozen=True)
 class Script:
-    """A command to run: horovodrun's arguments and the command of the ranks. `limit_s`: seconds that a run may take."""
+    """A command to run: horovodrun's arguments and the command of the ranks. `limit_s`: limit of a run in seconds."""
 
     horovodrun_arguments: Sequence[str]
     command: Sequence[str]
@@ -53,12 +53,12 @@ class Script:
 
     @property
     def set_aside(self) -> dict[str, str]:
-        """Variables of the user's that choose a setting, which no run is started with."""
+        """Variables of the user that choose a setting; runs are started without them."""
         compared = {one.variable for one in config.OPTIONS if one.scope == "run" and one.name not in KEPT}
         return {name: text for name, text in self.environ.items() if name in compared and text}
 
     def record(self, steps: int) -> Outcome:
-        """Run with Horovod's own merging; the ranks measure what messages cost meanwhile."""
+        """Run with Horovod's own merging; meanwhile the ranks measure the cost of messages."""
         measuring = {} if self._excludes_plans else {"fusion": OPTIMAL, "wake": config.CYCLE}
         kept = steps - steps // SKIPPED_SHARE
         return self._run(
@@ -66,7 +66,7 @@ class Script:
         )
 
     def measure(self, options: Mapping[str, str], steps: int, kept: int) -> Outcome:
-        """Run under the setting that `options`, by name, make; the last `kept` of `steps` recorded steps count."""
+        """Run under the setting of `options`, by name; the last `kept` of `steps` recorded steps count."""
         debug = f"record_buckets=yes,fusion_trial_steps=0,record_steps={kept}"
         return self._run(options, debug, steps, HIDDEN)
 
@@ -96,7 +96,7 @@ def _variable(name: str) -> str:
 
 
 def _merged(path: Path) -> trace.Trace | None:
-    """The trace of all ranks that wrote one; their files are removed."""
+    """Return the trace of all ranks that wrote one, and remove their files."""
     parts = trace.parts(path)
     if not parts:
         return None

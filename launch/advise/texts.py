@@ -9,12 +9,12 @@ from paceline.launch.advise.ranking import MOST_ERROR, Advice, Row
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Of stock Horovod's step between the recorded run and the measured ones, as a share of it.
+# Largest relative change of stock Horovod's step between the recorded run and the measured ones.
 MOST_DRIFT = 0.15
 
 
 def table(advice: Advice, title: str) -> Table:
-    """A row per setting: stock Horovod first, then the fastest first."""
+    """Return a table with a row per setting: stock Horovod first, then the fastest first."""
     from rich.table import Table
 
     made = Table(title=title, title_justify="left")
@@ -45,14 +45,14 @@ def table(advice: Advice, title: str) -> Table:
 
 
 def measured_text(row: Row) -> str:
-    """The measured ratio with its interval; why there is none."""
+    """Measured ratio with its interval, or why there is none."""
     if row.measured is None:
         return "failed" if row.failed else "-"
     return f"{row.measured.median:.2f} [{row.measured.low:.2f}, {row.measured.high:.2f}]"
 
 
 def sentences(advice: Advice, launcher: str) -> list[str]:
-    """The recommendation and what it rests on. `launcher`: the command to put variables in front of."""
+    """The recommendation and its basis. `launcher`: the command that variables are put in front of."""
     step = f"Stock Horovod's step took {1e3 * advice.stock_s:.1f} ms"
     predicted_ms = 1e3 * advice.rows[0].step_s
     found = [f"{step} in the recorded run; the model predicts {predicted_ms:.1f} ms ({advice.error:+.1%})."]

@@ -12,7 +12,7 @@ FORMAT, VERSION = "paceline-advice", 1
 
 
 def as_values(advice: Advice, model: StepModel, command: Sequence[str], curves: Sequence[Any]) -> dict[str, Any]:
-    """Everything as JSON values."""
+    """Return everything as JSON values."""
     best = advice.best
     return {
         "format": FORMAT,

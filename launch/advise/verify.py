@@ -12,9 +12,9 @@ from paceline.launch.intervals import median_interval
 from paceline.local.settings import Local
 from paceline.record.pace import update_s
 
-# A plan of merging is in force after about 20 steps; the second half of a run is measured.
+# A plan of merging is in force after about 20 steps; only the second half of a run is measured.
 KEPT_SHARE = 2
-# Averages of models that a run of the local exchange must have, those that begin it among them.
+# Number of model averages that a run of the local exchange needs, including the first ones.
 LEAST_AVERAGES, FIRST_AVERAGES = 7, 2
 
 

@@ -22,7 +22,7 @@ from paceline.launch.demo.report import conclusion, faults, show_outcomes
 from paceline.launch.demo.running import Outcome, run
 from paceline.launch.demo.systems import FRAMEWORKS, Framework, System
 
-TYPICAL_RUN_S = 14.0  # on two cores, for the first estimate of the time left
+TYPICAL_RUN_S = 14.0  # on two cores; for the first estimate of the remaining time
 
 
 def present() -> list[Framework]:
@@ -49,7 +49,7 @@ def present() -> list[Framework]:
 
 @contextmanager
 def _progress(runs: int) -> Iterator[Callable[[str, float], None]]:
-    """Yield a function of a run's name and how much of it is done; it shows them and the time left."""
+    """Yield a function of a run's name and its progress; it shows them and the remaining time."""
     output = console.out()
     began, done, last = time.monotonic(), 0, ""
 
@@ -107,7 +107,7 @@ def demo_command(steps: int | None, only: str | None, output: Path) -> int:
     step in each run, the part of it that is not computing, and the accuracy on held-out data, and draws them. Exit code
     1 if a run fails, if the accuracies of a framework's runs differ by more than 5 %, or if replicas differ.
     """
-    # A mistake in the command line is said also where nothing is installed.
+    # A mistake in the command line is reported even if nothing is installed.
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The demo's picture: for each run a bar of computing and of what its step takes beyond that."""
+"""The demo's picture: for each run a bar with the computing part of its step and the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def picture(outcomes: Sequence[Outcome], place: str) -> Figure:
-    """A panel for each framework, a bar for each run, the fastest in bold."""
+    """Return a figure with a panel for each framework and a bar for each run, the fastest in bold."""
     frameworks = list(dict.fromkeys(one.framework.name for one in outcomes))
     counts = [sum(one.framework.name == name for one in outcomes) for name in frameworks]
     figure = outputs.figure(figsize=(10, 1.6 + 0.42 * len(outcomes)), layout="constrained")

@@ -1,4 +1,4 @@
-"""Where the demo's ranks run: a slowed loopback in a network namespace, or plain loopback."""
+"""Network of the demo's ranks: a slowed loopback in a network namespace, or plain loopback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBE_LIMIT_S = 10.0
 class Place:
     """Command prefix that enters the place, and a description.
 
-    `slow`: whether the link between the two ranks is limited to RATE_BIT_S in each direction.
+    `slow`: True if the link between the two ranks is limited to RATE_BIT_S in each direction.
     """
 
     enter: tuple[str, ...]
@@ -42,7 +42,7 @@ def _works(enter: Sequence[str]) -> bool:
 
 
 def system_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with the folders of tc and ip on its PATH, where an ordinary user's does not look."""
+    """Return `environ` with the folders of tc and ip on its PATH, which an ordinary user's lacks."""
     return {**environ, "PATH": environ.get("PATH", "") + ":/usr/sbin:/sbin"}
 
 

@@ -1,4 +1,4 @@
-"""What the demo's runs come to: the closing table, what it means, and what is wrong."""
+"""Report of the demo: the closing table, its conclusion, and faults."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from paceline.launch import console
 from paceline.launch.demo.running import Outcome
 from paceline.launch.demo.systems import baseline
 
-LEAST_GAIN = 0.97  # a ratio above is no gain: runs differ by as much
-MOST_DIFFERENCE = 0.05  # of the accuracies of one framework's runs
+LEAST_GAIN = 0.97  # a larger ratio is not a gain: repeated runs differ as much
+MOST_DIFFERENCE = 0.05  # largest difference between the accuracies of one framework's runs
 
 
 def show_outcomes(outcomes: Sequence[Outcome], place: str) -> None:
@@ -41,7 +41,7 @@ def show_outcomes(outcomes: Sequence[Outcome], place: str) -> None:
 
 
 def conclusion(outcomes: Sequence[Outcome], slow: bool) -> list[str]:
-    """Sentences that say what the table means for the reader's own job, and the next command."""
+    """Sentences with the conclusion for the reader's own job, and the next command."""
     lines = []
     for name in dict.fromkeys(one.framework.name for one in outcomes):
         ours = [one for one in outcomes if one.framework.name == name]
@@ -65,7 +65,7 @@ def conclusion(outcomes: Sequence[Outcome], slow: bool) -> list[str]:
 
 
 def faults(outcomes: Sequence[Outcome]) -> list[str]:
-    """Sentences about what went wrong: replicas that differ, accuracies further apart than chance explains."""
+    """Sentences about faults: replicas that differ, accuracies further apart than chance explains."""
     found = [
         f"{one.framework.name}, {one.system.label}: the replicas on the ranks are not equal."
         for one in outcomes

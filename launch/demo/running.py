@@ -22,7 +22,7 @@ _STEP = re.compile(r"step (?P<done>\d+)/(?P<all>\d+)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run: mean time of its last steps, the computing in it, accuracy on held-out data."""
+    """Result of a run: mean time of its last steps, the computing part of it, accuracy on held-out data."""
 
     framework: Framework
     system: System
@@ -40,7 +40,7 @@ class Outcome:
 def run(
     framework: Framework, system: System, place: Place, steps: int, folder: Path, on_share: Callable[[float], None]
 ) -> Outcome | None:
-    """Train once; `on_share` gets how much is done, 0 to 1. Returns None, and shows the last lines, if it failed."""
+    """Train once; `on_share` gets the progress, 0 to 1. Returns None, and shows the last lines, if it failed."""
     files = folder / re.sub(r"\W+", "-", f"{framework.name} {system.label}".lower())
     result, log = files.with_suffix(".json"), files.with_suffix(".log")
     for old in (result, files.with_suffix(".store")):

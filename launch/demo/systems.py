@@ -10,9 +10,9 @@ LATE_MS = 60.0
 
 @dataclass(frozen=True)
 class System:
-    """One run: its label, the variables in front of the command, and what rank 0 or 1 does in each step.
+    """One run: its label, the variables in front of the command, and the delay of a rank in each step.
 
-    `late_ms`: one rank, another one in each step, is late by this much. `wrapper`: "hvd", or "ddp" for PyTorch's own.
+    `late_ms`: delay of one rank, another one in each step. `wrapper`: "hvd", or "ddp" for PyTorch's own.
     """
 
     label: str
@@ -22,7 +22,7 @@ class System:
 
     @property
     def shown(self) -> str:
-        """The variables as a user types them."""
+        """Variables as a user types them."""
         return " ".join(f"{name}={value}" for name, value in self.variables)
 
 
@@ -79,5 +79,5 @@ FRAMEWORKS = (
 
 
 def baseline(system: System) -> System:
-    """The run of stock Horovod that `system` is compared with."""
+    """Return the run of stock Horovod that `system` is compared with."""
     return STOCK_LATE if system.late_ms else STOCK

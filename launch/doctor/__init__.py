@@ -1,1 +1,1 @@
-"""`paceline doctor`: what works on this machine and between hosts, and what to do about the rest."""
+"""`paceline doctor`: checks of this machine and between hosts, with remedies."""

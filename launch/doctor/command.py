@@ -1,4 +1,4 @@
-"""`paceline doctor`: what works here, what does not, and what to do about it."""
+"""`paceline doctor`: checks and remedies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.launch import console
 from paceline.launch.doctor import hosts, installed, limits, mistakes, network, trials
 from paceline.launch.doctor.findings import Finding, Severity, worst
 
-# In the order in which they are shown: what others depend on comes first.
+# In the order of display: checks that others depend on come first.
 CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
     installed.python,
     installed.frameworks,

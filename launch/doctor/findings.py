@@ -1,4 +1,4 @@
-"""What a check says: how bad it is, what was found, and what to do."""
+"""Findings of doctor's checks: severity, observation and remedy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 
 class Severity(enum.IntEnum):
-    """How bad a finding is; the worst one's value is doctor's exit code. 2 means wrong words on the command line."""
+    """Severity of a finding. The largest value is doctor's exit code; 2 is reserved for wrong command lines."""
 
     OK = 0
-    WARNING = 1  # works, or may work, but not as it should
+    WARNING = 1  # works, or may work, but not as intended
     ERROR = 3  # ranks will not start, or will not find each other
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at; a remedy comes with everything that is not OK."""
+    """Result of one check; every finding that is not OK has a remedy."""
 
     what: str
     severity: Severity
@@ -29,20 +29,20 @@ class Finding:
 
 
 def ok(what: str, found: str) -> Finding:
-    """Nothing to be done."""
+    """Return a finding that needs no action."""
     return Finding(what, Severity.OK, found)
 
 
 def warning(what: str, found: str, remedy: str) -> Finding:
-    """Works, or may work, but not as it should."""
+    """Return a finding about a setup that works, or may work, but not as intended."""
     return Finding(what, Severity.WARNING, found, remedy)
 
 
 def error(what: str, found: str, remedy: str) -> Finding:
-    """Ranks will not start, or will not find each other."""
+    """Return a finding that keeps ranks from starting or from finding each other."""
     return Finding(what, Severity.ERROR, found, remedy)
 
 
 def worst(findings: Sequence[Finding]) -> Severity:
-    """The severity of the worst; OK for none."""
+    """Return the highest severity; OK without findings."""
     return max((finding.severity for finding in findings), default=Severity.OK)

@@ -1,4 +1,4 @@
-"""Between the hosts given with -H: ssh, clocks, and whether each can connect to each."""
+"""Checks between the hosts given with -H: ssh, clocks, and connections from each to each."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from paceline.launch.doctor.findings import Finding, error, ok, warning
 from paceline.launch.rank import interfaces
 from paceline.launch.rank.identity import FIRST_PORT, PORTS
 
-# Keys are taken as they come, as horovodrun does; without it a new host would ask.
+# New host keys are accepted, as by horovodrun; otherwise ssh would prompt for a new host.
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "ConnectTimeout=8")
 START_LIMIT_S = 25.0
 CONNECT_LIMIT_S = 3.0
-CLOCK_LIMIT_S = 1.0  # a trace's times of different hosts are then a step or more apart
+CLOCK_LIMIT_S = 1.0  # beyond this, times of different hosts in a trace are a step or more apart
 FIREWALL = "Let the firewall pass TCP between all hosts of a job: Gloo and the rendezvous use any port above 1023."
 
 
 class _Silent(Exception):
-    """A host that does not answer; the text says what was heard in its place."""
+    """A host does not answer; the text has its other output."""
 
 
 class _Probe:
@@ -41,12 +41,12 @@ class _Probe:
         )
 
     def ask(self, what: Any, limit_s: float) -> Any:
-        """The answer. Raises _Silent."""
+        """Send a question and return the answer. Raises _Silent."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(what).encode() + b"\n")
             self._process.stdin.flush()
-        # One line is asked for at a time and written at once, so nothing is left in a buffer of ours.
+        # One line is requested at a time and written at once, so our buffer stays empty.
         line = b""
         if select.select([self._process.stdout], [], [], limit_s)[0]:
             line = self._process.stdout.readline()
@@ -59,7 +59,7 @@ class _Probe:
         raise _Silent(" ".join(line.strip() for line in said[-3:] if line.strip()) or "ssh ended without a word")
 
     def end(self) -> None:
-        """End it, on the host by the end of its input."""
+        """End the probe; on the host it ends with its input."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -71,12 +71,12 @@ class _Probe:
 
 
 def names(host_list: str) -> list[str]:
-    """The hosts of `-H a:2,b:2`."""
+    """Hosts of `-H a:2,b:2`."""
     return [part.partition(":")[0] for part in host_list.split(",") if part]
 
 
 def between(host_list: str) -> Iterator[Finding]:
-    """Everything about these hosts."""
+    """Yield all findings about these hosts."""
     probes = [_Probe(host) for host in names(host_list)]
     try:
         up: dict[_Probe, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Python, the frameworks, and the Horovod that is built for them."""
+"""Checks of Python, the frameworks, and the Horovod built for them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from paceline.horovod import check
 from paceline.horovod.key import installed_frameworks
 from paceline.launch.doctor.findings import Finding, error, ok, warning
 
-# Of what went into the build, what says most about it.
+# The most informative inputs of the build.
 _TOLD = ("python", "compiler", "platform")
 
 
 def python() -> Iterator[Finding]:
-    """The interpreter that ranks are started with."""
+    """Report the interpreter that ranks use."""
     yield ok("Python", f"{platform.python_version()} at {sys.executable}")
 
 
 def frameworks() -> Iterator[Finding]:
-    """The frameworks that are installed."""
+    """Report the installed frameworks."""
     found = installed_frameworks()
     for name, version in sorted(found.items()):
         yield ok(name, version)
@@ -33,7 +33,7 @@ def frameworks() -> Iterator[Finding]:
 
 
 def tested() -> Iterator[Finding]:
-    """Report which versions of Python and the frameworks are supported, and which of them tests have run with."""
+    """Report supported and tested versions of Python and the frameworks."""
     rows = [(versions.PYTHON, platform.python_version(), "make an environment with another Python")]
     for name, version in sorted(_installed_versions().items()):
         one = versions.FRAMEWORKS[name]
@@ -52,7 +52,7 @@ def tested() -> Iterator[Finding]:
 
 
 def _installed_versions() -> dict[str, str]:
-    """Version by import name of the frameworks, Keras among them, read without importing them."""
+    """Versions of the frameworks, including Keras, by import name; read without importing them."""
     found = installed_frameworks()
     try:
         found["keras"] = metadata.version("keras")
@@ -62,7 +62,7 @@ def _installed_versions() -> dict[str, str]:
 
 
 def horovod() -> Iterator[Finding]:
-    """Whether Horovod is ours and built for what is installed, and with what."""
+    """Check that Horovod has our hooks and fits the installed frameworks; report its build options."""
     for row in (*check.findings(), *check.gpu_findings()):
         if row.ok:
             yield ok(row.what, row.found)
@@ -77,5 +77,5 @@ def horovod() -> Iterator[Finding]:
 
 
 def is_usable() -> bool:
-    """Whether ranks can be started to try something."""
+    """True if ranks can be started for a trial."""
     return bool(installed_frameworks()) and all(row.ok for row in check.findings())

@@ -1,4 +1,4 @@
-"""What the system allows a rank: open files, locked memory, shared memory."""
+"""System limits of a rank: open files, locked memory, shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 
 from paceline.launch.doctor.findings import Finding, ok, warning
 
-# Gloo holds two connections or so to each other rank, a script's workers their pipes.
+# Gloo holds about two connections to each other rank; data-loader workers hold pipes.
 FEW_FILES = 1024
 SHARED = Path("/dev/shm")
 LEAST_SHARED_BYTES = 256 << 20
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def open_files() -> Iterator[Finding]:
-    """How many files and connections a process may have open."""
+    """Check the limit of open files and connections of a process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"{_count(soft)}, may be raised to {_count(hard)}"
     if 0 <= soft < FEW_FILES:
@@ -33,7 +33,7 @@ def open_files() -> Iterator[Finding]:
 
 
 def locked_memory() -> Iterator[Finding]:
-    """Memory that cannot be swapped out, which RDMA and NCCL over InfiniBand ask for."""
+    """Check memory that may be locked: RDMA and NCCL over InfiniBand need it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft / MIB:g} MiB"
     if soft != resource.RLIM_INFINITY and Path("/sys/class/infiniband").is_dir():
@@ -47,7 +47,7 @@ def locked_memory() -> Iterator[Finding]:
 
 
 def shared_memory() -> Iterator[Finding]:
-    """Where NCCL and the workers of data loaders meet; containers have 64 MiB unless told otherwise."""
+    """Check shared memory, which NCCL and data-loader workers use. Containers have 64 MiB by default."""
     remedy = "docker run --shm-size=8g or --ipc=host; in a pod an emptyDir of medium Memory at /dev/shm."
     if not SHARED.is_dir() or not os.access(SHARED, os.W_OK):
         yield warning(str(SHARED), "is not there or cannot be written", remedy)
@@ -61,7 +61,7 @@ def shared_memory() -> Iterator[Finding]:
 
 
 def memory() -> Iterator[Finding]:
-    """What a few ranks can still have."""
+    """Check available memory."""
     free_bytes = psutil.virtual_memory().available
     found = f"{free_bytes / MIB:.0f} MiB available, {os.cpu_count()} processors"
     if free_bytes < LEAST_MEMORY_BYTES:

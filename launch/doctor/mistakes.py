@@ -1,4 +1,4 @@
-"""Variables that do nothing, or that work against each other."""
+"""Variables without effect, or that contradict each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO = ("", "0", "false", "no")
 
 
 def known_to_horovod() -> set[str]:
-    """All names of variables that stand in the installed Horovod and its build; empty where there is none."""
+    """Names of all variables in the installed Horovod and its build; empty without Horovod."""
     spec = importlib.util.find_spec("horovod")
     if spec is None or not spec.submodule_search_locations:
         return set()
@@ -34,7 +34,7 @@ def known_to_horovod() -> set[str]:
 
 
 def variables(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """HOROVOD_* that Horovod does not read; Horovod itself says nothing about them."""
+    """Check for HOROVOD_* variables that Horovod does not read; Horovod itself does not report them."""
     known = known_to_horovod()
     given = sorted(name for name in environ if name.startswith("HOROVOD_"))
     unknown = [name for name in given if known and name not in known]
@@ -49,7 +49,7 @@ def variables(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
 
 
 def contradictions(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Two that want to decide the same."""
+    """Check for variables that decide the same thing."""
     policy = config.read(environ=environ).fusion
     if environ.get("HOROVOD_AUTOTUNE", "").lower() not in _NO and policy != THRESHOLD:
         yield warning(
@@ -66,7 +66,7 @@ def contradictions(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]
 
 
 def scheduler(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Whose task this is, if it is one, as `paceline rank` would see it."""
+    """Report the scheduler of this task, if it is one, as `paceline rank` would find it."""
     try:
         who = identity.find(environ, identity.Given())
     except UserError as refused:

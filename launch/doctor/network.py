@@ -1,4 +1,4 @@
-"""Network interfaces of this host: which one Gloo takes, and names that lead nowhere."""
+"""Network interfaces of this host: the one that Gloo uses, and host names without a usable address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.launch.doctor.findings import Finding, error, ok, warning
 from paceline.launch.rank import interfaces
 
 VARIABLE = "HOROVOD_GLOO_IFACE"
-# Reserved for documentation: nothing is sent there, but the system says which way it would go.
+# Reserved for documentation: no packet is sent, but the system reports the route.
 _FAR_AWAY = ("192.0.2.1", 9)
 LEAST_MTU = 1280
 
@@ -26,7 +26,7 @@ def _addresses() -> dict[str, list[str]]:
 
 
 def _towards_others() -> str:
-    """The interface that other networks are reached through; "" if there is no way to any."""
+    """Interface of the default route to other networks; "" if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:
             asking.connect(_FAR_AWAY)
@@ -36,7 +36,7 @@ def _towards_others() -> str:
 
 
 def all_interfaces() -> Iterator[Finding]:
-    """What there is, and how large its packets are."""
+    """Report all interfaces with addresses, and check their MTU."""
     addresses = _addresses()
     for name, state in sorted(psutil.net_if_stats().items()):
         if not addresses.get(name):
@@ -52,7 +52,7 @@ def all_interfaces() -> Iterator[Finding]:
 
 
 def gloo(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Which interface Gloo takes."""
+    """Check the interface that Gloo uses."""
     addresses = _addresses()
     usable = [name for name, state in psutil.net_if_stats().items() if state.isup and addresses.get(name)]
     remedy = f"Unset {VARIABLE}, or choose one that is up and has an IPv4 address: {', '.join(sorted(usable))}."
@@ -72,7 +72,7 @@ def gloo(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
 
 
 def own_name() -> Iterator[Finding]:
-    """What this host's name means to itself: others are told it."""
+    """Check the address of this host's name, which is sent to other hosts."""
     name = socket.gethostname()
     what = f"host name {name}"
     try:

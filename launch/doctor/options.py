@@ -1,4 +1,4 @@
-"""`paceline doctor --options`: all options, their values, and what gave each its value."""
+"""`paceline doctor --options`: all options, their values, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MEANING_COLUMNS = 40  # narrower, a list is easier to read
 
 
 def show() -> None:
-    """Print them."""
+    """Print all options."""
     settings = config.read()
     table = Table(title="Options of Paceline", title_justify="left", show_lines=True)
-    table.add_column("option", no_wrap=True)  # a name must stay one word, to be found and copied
+    table.add_column("option", no_wrap=True)  # a name must stay one word, so that it can be found and copied
     table.add_column("value (from)", overflow="fold")
     table.add_column("meaning", min_width=MEANING_COLUMNS)
     for option in config.OPTIONS:

@@ -1,7 +1,7 @@
-"""What `paceline doctor -H` runs on each host, sent there over ssh: a clock, and ports that listen.
+"""Probe that `paceline doctor -H` runs on each host over ssh: its clock, and listening ports.
 
-Listens on one port of those that the system hands out (Gloo's) and on one of `paceline rank`'s. Answers each line of
-its input with a line of JSON, and ends with its input. Needs nothing but the standard library.
+Listens on a port chosen by the system (as Gloo does) and on one of `paceline rank`'s ports. Answers each line of its
+input with a line of JSON, and ends when its input ends. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def listen(ports: Iterable[int]) -> list[socket.socket]:
-    """A socket on the first of `ports` that is free."""
+    """Return a socket on the first free port of `ports`, in a list; an empty list if none is free."""
     for port in ports:
         listening = socket.socket()
         try:
@@ -30,7 +30,7 @@ def listen(ports: Iterable[int]) -> list[socket.socket]:
 
 
 def reach(host: str, port: int, limit_s: float) -> str:
-    """What comes of connecting; "" if it works."""
+    """Connect to a port. Returns the problem, "" if it works."""
     try:
         address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4]
     except OSError as error:
@@ -43,7 +43,7 @@ def reach(host: str, port: int, limit_s: float) -> str:
 
 
 def main() -> None:
-    """Serve one examination; the words are the first of `paceline rank`'s ports, how many, and a limit in seconds."""
+    """Serve one examination. Arguments: first port of `paceline rank`, number of ports, limit in seconds."""
     first, count, limit_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     listening = listen([0]) + listen(random.sample(range(first, first + count), 20))
     for line in iter(sys.stdin.readline, ""):

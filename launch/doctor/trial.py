@@ -1,8 +1,8 @@
-"""What two ranks try for `paceline doctor`: a few steps of a tiny model with each exchange, collective and codec.
+"""Trial of two ranks for `paceline doctor`: a few steps of a tiny model with each exchange, collective and codec.
 
     python -m paceline.launch.doctor.trial torch
 
-In one framework. Rank 0 prints a line of JSON, the pair of `choices`, for each as soon as it is through.
+The argument is the framework. After each of `choices`, rank 0 prints it as a line of JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TORCH = "torch"
 
 
 def choices(framework: str) -> tuple[tuple[str, str], ...]:
-    """Return what is tried with `framework`: arguments of its wrappers and their values."""
+    """Return the settings to try with `framework`: arguments of its wrappers and their values."""
     offered = (one for one in DECLARATIONS if framework == TORCH or not one.settings.torch_alone)
     return (
         *(("exchange", name) for one in offered for name in one.names),
@@ -76,7 +76,7 @@ FRAMEWORKS = {TORCH: _torch, "tensorflow": _tensorflow}
 
 
 def main() -> None:
-    """One rank."""
+    """Run one rank."""
     framework = sys.argv[1]
     hvd, train = FRAMEWORKS[framework]()
     hvd.init()

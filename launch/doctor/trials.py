@@ -1,4 +1,4 @@
-"""Tiny real runs with two ranks on this host: which exchanges, collectives and codecs work with which framework."""
+"""Tiny real runs with two ranks on this host: the exchanges, collectives and codecs that work with each framework."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK = "TRIED "
 
 
 def _named(tried: list[tuple[str, str]]) -> str:
-    """Those of each kind, in their order."""
+    """Working choices of each kind, in their order."""
     kinds = dict.fromkeys(kind for kind, _ in trial.choices(trial.TORCH))
     return "; ".join(
         f"{kind}s that work: {', '.join(name for one, name in tried if one == kind) or 'none'}" for kind in kinds
@@ -26,7 +26,7 @@ def _named(tried: list[tuple[str, str]]) -> str:
 
 
 def choices() -> Iterator[Finding]:
-    """Each installed framework with each of its trial.choices."""
+    """Try each installed framework with each of its trial.choices."""
     for framework in sorted(installed_frameworks()):
         tried: list[tuple[str, str]] = []
 
@@ -36,7 +36,7 @@ def choices() -> Iterator[Finding]:
                 tried.append((kind, name))
 
         what = f"2 ranks with {framework}"
-        # What is tried is the machine, not what the user chose for a job.
+        # The trial is about the machine, not about the user's choices for a job.
         environ = {name: value for name, value in os.environ.items() if not name.startswith(config.PREFIX)}
         environ |= {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
         try:

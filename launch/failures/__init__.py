@@ -1,1 +1,1 @@
-"""Failures of ranks: which rank failed first, why, and how much of the ranks' output a terminal shows."""
+"""Failures of ranks: the rank that failed first, the reason, and the part of the ranks' output to show."""

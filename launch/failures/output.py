@@ -1,7 +1,7 @@
-"""The output of ranks under horovodrun: reports are read, the rest is shown as it comes or held until the run ends.
+"""Output of ranks under horovodrun: reports are read, other output is shown at once or held until the run ends.
 
-Held are horovodrun's own traceback, which says no more than that something failed, and all that a rank writes to
-standard error from its failure on.
+Held are horovodrun's own traceback, which only says that something failed, and all that a rank writes to standard error
+after its failure.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from paceline.launch.failures.tail import BEGINS, HEADER, failure_in
 from paceline.launch.failures.verdict import Fate, Verdict, decide
 from paceline.launch.horovodrun import MARKED
 
-# A rank that has failed may take a while to end, or hang, or go on.
+# A rank that has failed may take a while to end, may hang, or may continue.
 HOLD_S = 60.0
 KEPT_PIECES = 20_000  # of output, for the file
 _TAIL_LINES = 10
-# By Horovod, of levels error and fatal. It writes the head of a line in pieces: those of two threads may be mixed.
+# Horovod's log lines of levels error and fatal. It writes the head of a line in pieces: those of two threads may be
+# mixed.
 _LOGGED = re.compile(r"[\[\d :.-]*\d{4}-\d\d-\d\d \d[^\]]*: [EF] ")
-# Of its traceback the header may stand behind a rank's last words, where those have no end of line.
+# The header of its traceback may follow a rank's last output directly, if that has no end of line.
 _OWN_BEGINS = re.compile(rf'{re.escape(HEADER)}$|  File ".+", line \d+, in ')
 _ENDED = re.compile(r"Process (\d+) exit with status code (-?\d+)\.")
 _OTHERS_ENDED = re.compile(r"Terminating remaining workers after failure of Process \d+\.")
@@ -43,10 +44,10 @@ Write = Callable[[str], None]
 
 
 class Output:
-    """Takes every piece of horovodrun's output: up to the end of a line or a carriage return, with it.
+    """Processes every piece of horovodrun's output. A piece ends with an end of line or a carriage return.
 
-    `show_out` and `show_err` are called with what is to be shown, `on_report` with a rank and what it reports. `hosts`:
-    the host of each rank; {} where only horovodrun knows.
+    `show_out` and `show_err` get the output to show, `on_report` a rank and its report. `hosts`: the host of each rank;
+    {} if only horovodrun knows.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Output:
     ) -> None:
         self._show_out, self._show_err, self._on_report = show_out, show_err, on_report
         self._hosts, self._hold_s = dict(hosts or {}), hold_s
-        self._fates: dict[int, Fate] = {}  # in the order of news
+        self._fates: dict[int, Fate] = {}  # in the order of reports
         self._came: set[int] = set()
         self._held: list[tuple[int, str, str]] = []  # rank, line, piece
         self._holding: set[int] = set()
@@ -71,7 +72,7 @@ class Output:
         self._lock = threading.RLock()
 
     def out(self, piece: str) -> None:
-        """Take a piece of standard output."""
+        """Process a piece of standard output."""
         with self._lock:
             if self._muted:
                 return
@@ -84,7 +85,7 @@ class Output:
                     self._show_out(rest)
 
     def err(self, piece: str) -> None:
-        """Take a piece of standard error."""
+        """Process a piece of standard error."""
         with self._lock:
             if self._muted:
                 return
@@ -101,7 +102,7 @@ class Output:
                 self._show_err(rest)
 
     def mute(self) -> None:
-        """Show nothing any more: the run is being ended as intended."""
+        """Stop showing output: the run is being ended as intended."""
         with self._lock:
             self._muted = True
             self._stop()
@@ -117,7 +118,7 @@ class Output:
     def _reported(self, rank: int, report: Report) -> None:
         if isinstance(report, Came):
             self._came.add(rank)
-            self._release(rank)  # of a program that was started again
+            self._release(rank)  # of a program that was restarted
         elif isinstance(report, Failed):
             before = self._fates.pop(rank, None)  # its last failure counts
             self._fates[rank] = Fate(rank, report, None if before is None or before.asked else before.status)
@@ -134,7 +135,7 @@ class Output:
 
     def _ended(self, rank: int, status: int) -> None:
         fate, asked = self._fate(rank), status in _ASKED_TO_END
-        if not asked or (fate.failed is None and fate.status is None):  # else it was ended on the way out
+        if not asked or (fate.failed is None and fate.status is None):  # otherwise it ended while being terminated
             fate.status, fate.asked = status if status >= 0 else 128 - status, asked
 
     def _of_rank(self, rank: int, line: str, piece: str) -> None:
@@ -163,7 +164,7 @@ class Output:
                     self._release(rank)
 
     def _release(self, rank: int) -> None:
-        """Show what is held of a rank that goes on after its failure."""
+        """Show the held output of a rank that continues after its failure."""
         for _, _, piece in (one for one in self._held if one[0] == rank):
             self._show_err(piece)
         self._held = [one for one in self._held if one[0] != rank]
@@ -179,7 +180,7 @@ class Output:
             self._timer = None
 
     def ended(self, code: int, interrupted: bool = False) -> Verdict:
-        """Return the verdict on a run that ended with `code`, 0 included. All output goes to a file that it names.
+        """Return the verdict on a run that ended with `code`, which may be 0. It names a file with all output.
 
         `interrupted`: the user ended the run, and so the ranks.
         """
@@ -237,7 +238,7 @@ class Output:
 
 
 def writer(name: str) -> Write:
-    """Return what writes to standard output or error, whichever is named; "": to neither."""
+    """Return a function that writes to the named standard stream; "" discards the output."""
     if not name:
         return lambda text: None
 
@@ -247,7 +248,7 @@ def writer(name: str) -> Write:
             stream.write(text)
             stream.flush()
         except BrokenPipeError:
-            # Who read it has seen enough (`| head`): the training goes on, and what it says is still taken from it.
+            # The reader has closed the pipe (`| head`): the training continues, and its output is still read.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
     return write

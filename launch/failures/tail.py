@@ -1,4 +1,4 @@
-"""The error in the last lines of a rank that could write no report: Python failed before Paceline was imported."""
+"""Error in the last lines of a rank that could not write a report: Python failed before Paceline was imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.failure import consequences, excerpt
 from paceline.failure.reports import Failed
 
 HEADER = "Traceback (most recent call last):"
-# Python writes no header where a script cannot be compiled.
+# Python writes no header for a script that cannot be compiled.
 BEGINS = re.compile(rf'{re.escape(HEADER)}$|^  File ".+", line \d+$')
 _FRAME = re.compile(r'\s+File "(.+)", line (\d+)')
 

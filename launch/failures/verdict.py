@@ -1,4 +1,4 @@
-"""The verdict on a run: which rank failed first and why, from what is known of every rank. No input or output here."""
+"""Verdict on a run: the rank that failed first, and why, from the reports of all ranks. No input or output here."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from paceline.failure.reports import Failed
 
 _KILLED = 128 + signal.SIGKILL
 _GRADIENT = re.compile(r"Gradient of '([^']+)'")
-_MOST_ERRORS = 3  # of the user's, of different texts
-_MOST_RANKS = 8  # in a list of ranks
+_MOST_ERRORS = 3  # number of different errors of the user shown
+_MOST_RANKS = 8  # number of ranks listed
 
 
 class Verdict(msgspec.Struct, tag="verdict"):
-    """Errors, each a problem and its remedy, and `lines` of the rank that failed first. `code`: its exit code.
+    """Errors, each a problem and its remedy, and output lines of the rank that failed first. `code`: its exit code.
 
-    `rank` is None where several ranks have the same error, or nothing failed.
+    `rank` is None if several ranks have the same error, or nothing failed.
     """
 
     errors: list[tuple[str, str]] = []
@@ -32,10 +32,11 @@ class Verdict(msgspec.Struct, tag="verdict"):
 
 @dataclass
 class Fate:
-    """What is known of a rank. `failed`: its report, or what its last lines tell. `status`: its exit code, 0 included.
+    """End of one rank.
 
-    `steps`: of a rank that ended its script in order. `asked`: the rank ended because it was asked to. `lived_on`: it
-    did, after its failure. `how`, `remedy`: in place of what the exit code says. `tail`: its last lines.
+    `failed`: its report, or the failure in its last lines. `status`: its exit code; may be 0. `steps`: number of steps
+    of a rank whose script ended normally. `asked`: it ended on request. `lived_on`: it kept running after its failure.
+    `how`, `remedy`: replace the text for the exit code. `tail`: its last lines.
     """
 
     rank: int
@@ -50,22 +51,22 @@ class Fate:
 
     @property
     def is_cause(self) -> bool:
-        """True for an error that follows from no other rank's failure or end."""
+        """True for an error that does not follow from another rank's failure or end."""
         return self.failed is not None and not self.failed.follows and not self.asked
 
     @property
     def is_silent(self) -> bool:
-        """True for a rank that ended on its own, not well, and reported no error."""
+        """True for a rank that ended by itself with an error status and reported no error."""
         if not self.status or self.asked:
             return False
         return self.failed is None or (self.lived_on and self.status != 1)
 
 
 def decide(fates: Sequence[Fate], hosts: Mapping[int, str], code: int, interrupted: bool = False) -> Verdict:
-    """Return the verdict on a run that ended with `code`, not 0.
+    """Return the verdict on a run that ended with the nonzero exit code `code`.
 
-    `fates` are in the order of news, of all ranks that there is any of. `hosts`: of each rank, {} where unknown.
-    `interrupted`: the user ended the run; ends of ranks without an error of their own follow from that.
+    `fates`: ranks with any report, in the order of reports. `hosts`: host of each rank, {} if unknown. `interrupted`:
+    the user ended the run, which explains the end of ranks without an error of their own.
     """
     causes = [one for one in fates if one.is_cause]
     fresh = [one for one in causes if not one.lived_on]
@@ -110,7 +111,7 @@ def _first(one: Fate, fates: Sequence[Fate], hosts: Mapping[int, str]) -> Verdic
 
 
 def _early(fates: Sequence[Fate], hosts: Mapping[int, str]) -> list[Fate]:
-    """Return the ranks that ended well while others went on, the ones with the fewest steps first."""
+    """Return the ranks that ended normally while others continued, fewest steps first."""
     if not any(one.failed and one.failed.follows == END for one in fates):
         return []
     left = [one for one in fates if one.steps is not None or one.status == 0]
@@ -135,7 +136,7 @@ def _uneven(early: Sequence[Fate], fates: Sequence[Fate], hosts: Mapping[int, st
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """`Ranks 1, 2, 5`, cut where there are many."""
+    """Text like "Ranks 1, 2, 5", shortened if there are many."""
     more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
     return f"Rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)[:_MOST_RANKS]))}{more}"
 
@@ -145,7 +146,7 @@ def _on(rank: int, hosts: Mapping[int, str]) -> str:
 
 
 def exit_text(status: int) -> str:
-    """`exit code 137: ended by SIGKILL`."""
+    """Text like "exit code 137: ended by SIGKILL"."""
     try:
         by = f": ended by {signal.Signals(status - 128).name}" if status > 128 else ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""The part of `paceline plan` about collectives: what a step takes with each of them, where the network is given."""
+"""Part of `paceline plan` about collectives: the step with each of them, if the network is given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def collectives_table(collectives: Sequence[Collective], ranks: int) -> Table:
-    """A row per collective; times in milliseconds, with one message / with one for each gradient."""
+    """Return a table with a row per collective; times in ms, with one message / with one for each gradient."""
     from rich.table import Table
 
     from paceline.predict.iteration import LAYER_WISE, SEQUENTIAL
@@ -36,5 +36,5 @@ def collectives_table(collectives: Sequence[Collective], ranks: int) -> Table:
 
 
 def as_values(collectives: Sequence[Collective]) -> list[dict[str, Any]]:
-    """Everything as JSON values; times in seconds."""
+    """Return everything as JSON values; times in seconds."""
     return [dataclasses.asdict(one) for one in collectives]

@@ -1,4 +1,4 @@
-"""`paceline plan TRACE`: from a recorded trace, what every merging and exchange would take, and a plan."""
+"""`paceline plan TRACE`: predictions of every merging and exchange from a recorded trace, and a plan."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def trace_command(
         return {name: predicted[name].finish_s for name in BUILT_IN}
 
     plan = make(chosen)
-    # Costs that were given are those of another network: what was measured on this one says nothing of them.
+    # Given costs are those of another network: measurements on this one do not apply.
     doubt = plan_remedies.doubt(measured, plan.predicted) if origin.startswith(FITTED) else ""
     if output is not None:
         if not chosen.makes_plans:
@@ -202,7 +202,7 @@ def _costs(
     gamma: float | None,
     curve: bool,
 ) -> tuple[CostModel, str]:
-    """The cost model that the flags ask for, and where it comes from; raises UserError for flags that contradict."""
+    """Return the requested cost model, and its origin; raises UserError for contradictory flags."""
     from paceline.fusion import costs
 
     given = {"--cost": cost, "--algorithm": algorithm, "--curve": curve}
@@ -242,7 +242,7 @@ def _network(
     gamma: float | None,
     **_: Any,
 ) -> tuple[int, float, float, float] | None:
-    """Ranks, alpha, beta and gamma where --algorithm asks for theory, after `_costs` has checked them."""
+    """Return ranks, alpha, beta and gamma if --algorithm requests theory, after `_costs` has checked them."""
     if algorithm is None or alpha is None or beta is None:
         return None
     return measured.ranks if ranks is None else ranks, alpha, beta, gamma or 0.0
@@ -255,7 +255,7 @@ def _cost_text(costs: CostModel) -> str:
 
 
 def comparison_table(path: Path, measured: Measurements, plan: Plan, beside_measured: bool = True) -> Table:
-    """A row per policy, and one for what was measured, which says nothing where costs are not those of the trace."""
+    """Return a table with a row per policy, and one for the measurement, unless costs are not those of the trace."""
     from rich.table import Table
 
     tensors, steps = len(measured.gradients), measured.steps
@@ -298,7 +298,7 @@ def _ratio(finish_s: float, stock_s: float) -> str:
 
 
 def plan_table(measured: Measurements, plan: Plan) -> Table:
-    """A row per merge group: its tensors from the first ready to the last, and its times."""
+    """Return a table with a row per merge group: its tensors from the first ready to the last, and its times."""
     from rich.table import Table
 
     from paceline.launch.record.plot import size_text
@@ -322,7 +322,7 @@ def plan_table(measured: Measurements, plan: Plan) -> Table:
 
 
 def _groups(measured: Measurements, plan: Plan) -> list[dict[str, Any]]:
-    """The plan's groups as JSON values; `parts`: it is one of so many parts of its tensor."""
+    """Return the plan's groups as JSON values; `parts`: number of parts that its tensor is split into."""
     from paceline.fusion.parts import parts_of
 
     groups = []
@@ -346,7 +346,7 @@ def _groups(measured: Measurements, plan: Plan) -> list[dict[str, Any]]:
 def as_values(
     path: Path, measured: Measurements, plan: Plan, costs: CostModel, coordination_s: float
 ) -> dict[str, Any]:
-    """Everything as JSON values; times in seconds."""
+    """Return everything as JSON values; times in seconds."""
     from paceline.fusion.costs import to_json
 
     predicted = {

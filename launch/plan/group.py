@@ -9,7 +9,7 @@ from paceline.launch.plan.stages.command import stages_command
 
 
 class _Plan(click.Group):
-    """Words that begin with no command, --help among them, belong to `paceline plan trace`."""
+    """A first word that is not a command, including --help, belongs to `paceline plan trace`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         named = bool(args) and args[0] in self.commands

@@ -1,4 +1,4 @@
-"""The picture of a plan: the backward pass above, and below it what each policy would send and when."""
+"""Picture of a plan: the backward pass above, and below it the messages of each policy over time."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ MESSAGE_COLOUR = KIND_COLOURS["allreduce"]
 EXPOSED_COLOUR = "#b0352b"
 BEST = " (best)"
 EDGED_SHARE = 0.004  # of the axis
-MOST_MEDIANS = 2  # a policy that takes longer than so many times the median is cut off, for the others to be seen
+MOST_MEDIANS = 2  # a policy slower than this multiple of the median is cut off, so that the others stay visible
 
 
 def plan_figure(gradients: Sequence[Gradient], plans: Mapping[str, Plan]) -> Figure:
-    """Lanes from top to bottom: the backward pass with a tick where each gradient is ready on all ranks, then one per
-    policy with a bar for each message and its bytes. What is sent after the backward pass is exposed. A lane that goes
-    on far beyond the others ends in an arrow.
+    """Return a figure with lanes from top to bottom: the backward pass, then one lane per policy.
+
+    The backward pass has a tick where each gradient is ready on all ranks. A policy has a bar for each message with its
+    bytes; messages after the backward pass are exposed. A lane far longer than the others ends in an arrow.
     """
     figure = outputs.figure(figsize=(13, 1.9 + 0.8 * (len(plans) + 1)), layout="constrained")
     axes = figure.add_subplot()
@@ -65,7 +66,7 @@ def _draw(
     for group, parts, start_s, end_s in zip(
         plan.groups, parts_of(plan.groups), plan.starts_s, plan.ends_s, strict=True
     ):
-        # Of messages under way together each has a bar from the end of the one before, not one over the other.
+        # Messages in flight together get bars one after the other, not on top of each other.
         start_ms, stop_ms = max(1e3 * start_s, free_ms), 1e3 * end_s
         free_ms = stop_ms
         for left, right, colour in (
@@ -73,7 +74,7 @@ def _draw(
             (max(start_ms, last_ms), stop_ms, EXPOSED_COLOUR),
         ):
             if right > left:
-                # A bar that is thinner than its edges would be invisible.
+                # A bar thinner than its edges would be invisible.
                 edge = 0.4 if right - left > EDGED_SHARE * end_ms else 0.0
                 axes.barh(base, right - left, LANE, left, color=colour, edgecolor="white", linewidth=edge, zorder=2)
         middle_ms = (start_ms + stop_ms) / 2

@@ -1,4 +1,4 @@
-"""The part of `paceline plan` that compares all remedies on a recorded step and recommends one."""
+"""Part of `paceline plan` that compares all remedies on a recorded step and recommends one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD_AGAIN = (
 
 @dataclass(frozen=True)
 class Compared:
-    """Remedies on a recorded step, Horovod's own first; `doubt`: why none is recommended, if so."""
+    """Remedies on a recorded step, Horovod's own first; `doubt`: reason for no recommendation, or ""."""
 
     recorded: RecordedIteration
     found: Sequence[Remedy]
@@ -36,7 +36,7 @@ class Compared:
 
     @property
     def best(self) -> Remedy | None:
-        """The remedy to switch on; None where none is recommended."""
+        """Remedy to switch on; None if none is recommended."""
         from paceline.predict.remedies import best
 
         return None if self.doubt else best(self.found)
@@ -52,10 +52,10 @@ def compare(
     doubt: str = "",
     armed: bool = False,
 ) -> Compared | None:
-    """Predict all remedies among `ranks` ranks; None where no step has a time.
+    """Predict all remedies among `ranks` ranks; None if no step has a time.
 
-    `costs`: one message without coordination. `doubt`: why nothing shall be recommended, if so. `armed`: plans may
-    have armed steps.
+    `costs`: of one message without coordination. `doubt`: reason for no recommendation, or "". `armed`: plans may use
+    armed steps.
     """
     from paceline.predict.recorded import of_trace
     from paceline.predict.remedies import remedies, waits_for_others_s
@@ -68,7 +68,7 @@ def compare(
 
 
 def doubt(measured: Measurements, predicted: Mapping[str, Predicted]) -> str:
-    """Return why predictions are not to be relied on, "" if they are.
+    """Return why predictions are not reliable, "" if they are.
 
     The prediction of Horovod's own merging, which comes first, is compared with the trace.
     """
@@ -83,7 +83,7 @@ def doubt(measured: Measurements, predicted: Mapping[str, Predicted]) -> str:
 
 
 def remedies_table(compared: Compared, own_costs: bool) -> Table:
-    """A row per remedy, and the step of the trace where costs are the trace's own (`own_costs`)."""
+    """Return a table with a row per remedy, and the trace's step if costs are the trace's own (`own_costs`)."""
     from rich.table import Table
 
     table = Table(title="Remedies, predicted", title_justify="left")
@@ -108,7 +108,7 @@ def remedies_table(compared: Compared, own_costs: bool) -> Table:
 
 
 def texts(compared: Compared) -> list[str]:
-    """Return what was taken for computation, and the recommendation."""
+    """Return the assumed computation, and the recommendation."""
     chosen = compared.best
     if chosen is None:
         return [_assumed(compared.recorded), f"Nothing is recommended: {compared.doubt}. {RECORD_AGAIN}"]

@@ -1,7 +1,7 @@
-"""`paceline probe`: what the network between the ranks of a job gives, and what every collective takes on it.
+"""`paceline probe`: performance of the network between a job's ranks, and of every collective on it.
 
-command.py  starts the ranks, and writes and shows what they tell
-rank.py     what a rank measures
-pairs.py    between two ranks
+command.py  starts the ranks, and writes and shows their measurements
+rank.py     measurements of a rank
+pairs.py    measurements between two ranks
 plot.py     table and heat map
 """

@@ -1,4 +1,4 @@
-"""The memory that a call works on, and what must be in it afterwards."""
+"""Memory that a call works on, and its expected content afterwards."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from paceline.collectives.bounds import ALLREDUCE, REDUCE
 from paceline.launch.quantities import ELEMENT_BYTES
 
 ROOT = 0
-CODEC_ERROR = 0.02  # relative: q8's half step of the greatest magnitude, of some hops
+CODEC_ERROR = 0.02  # relative: q8's half step of the largest magnitude, over some hops
 
 
 @dataclass(frozen=True)
 class Case:
     """An operation on messages of `size_bytes`, `in_flight` of them submitted together.
 
-    `tensor_bytes`: sizes of a model's tensors, in place of equal messages.
+    `tensor_bytes`: sizes of a model's tensors; they replace equal messages.
     """
 
     operation: str
@@ -28,7 +28,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Name of the operation, the same on all ranks and of no other case."""
+        """Name of the operation, the same on all ranks and unique to the case."""
         return f"collectives.{self.operation}.{self.size_bytes}"
 
 

@@ -17,11 +17,11 @@ MODEL = "broadcast_parameters"  # Horovod's call of that name, on the tensors of
 
 @dataclass(frozen=True)
 class Calls:
-    """A case that a rank is ready for. `fill` writes the input, `call` returns when the rank has its results, `check`
-    raises ValueError if they are wrong.
+    """A prepared case of a rank.
 
-    `record` begins to write down when messages begin and end. `recorded` returns, for every call since then, the
-    seconds that its messages took. Both are None where a call is nothing but its message.
+    `fill` writes the input. `call` returns when the rank has its results. `check` raises ValueError if they are wrong.
+    `record` starts recording begin and end of messages. `recorded` returns, for every call since then, the seconds of
+    its messages. Both are None if a call is nothing but its message.
     """
 
     fill: Callable[[], None]
@@ -82,14 +82,14 @@ class HorovodCaller:
         return call
 
     def _record(self, calls: int) -> None:
-        # The recorder keeps messages by steps, and only an allreduce begins one: this, and in its turn every call.
+        # The recorder keeps messages by steps, and only an allreduce begins one: this one, and later every call.
         self._library.horovod_paceline_record_start(calls + 1)
         self._hvd.allreduce(self._one, name="collectives.begin")
 
     def _recorded(self, messages_per_call: int) -> list[float]:
         from paceline.record.snapshot import take
 
-        # A message is written down after its results are handed over: wait for the thread that does both.
+        # A message is recorded after its results are delivered: wait for the thread that does both.
         self._hvd.barrier()
         steps = take(self._library).steps
         self._library.horovod_paceline_record_stop()

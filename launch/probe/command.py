@@ -70,7 +70,7 @@ def probe_command(
         outputs.check_picture(picture)
     given = flags.texts(values)
     environ = environment(config.read(flags=given), given)
-    environ.pop(f"{config.PREFIX}NETWORK_FILE", None)  # what is measured here; there may be none yet
+    environ.pop(f"{config.PREFIX}NETWORK_FILE", None)  # it is measured here and may not exist yet
     with console.err().status("starting the ranks") as status:
         found = _measured(hosts.plain(horovodrun_arguments, asked, named), order, environ, status.update)
     from paceline.collectives import network_file
@@ -87,7 +87,7 @@ def probe_command(
 
 
 def _measured(horovodrun_arguments: Any, order: Any, environ: dict[str, str], tell: Any) -> NetworkFile:
-    """Raises UserError with the ranks' last words when one of them fails or hangs."""
+    """Run the ranks and return the measurements. Raises UserError with their last output if one fails or hangs."""
     from paceline.collectives.network_file import NetworkFile
     from paceline.launch.probe.rank import RESULT, SAID
 

@@ -1,4 +1,4 @@
-"""What a message takes between two ranks, over the connections that Horovod has made."""
+"""Duration of a message between two ranks, over Horovod's connections."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WORLD = 0  # the process set of all ranks
 
 
 def measure_pair(library: ctypes.CDLL, first: int, second: int, size_bytes: int, rounds: int) -> float:
-    """Seconds from one rank to the other, half of a round there and back, as `first` saw it; 0 on other ranks.
+    """Seconds from one rank to the other: half of a round trip, measured on `first`; 0 on other ranks.
 
-    All ranks call it at the same time. `size_bytes`: at least LEAST_BYTES. Raises UserError when they do not all come
-    within LIMIT_S or a message is lost.
+    All ranks call it at the same time. `size_bytes`: at least LEAST_BYTES. Raises UserError if a message is lost or a
+    rank does not call within LIMIT_S.
     """
     error = ctypes.create_string_buffer(ERROR_BYTES)
     seconds: float = library.horovod_paceline_ping(

@@ -1,4 +1,4 @@
-"""What `paceline probe` measured, for the eye."""
+"""Tables and plots of `paceline probe`'s measurements."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from paceline.launch.quantities import size_name
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Among more ranks the table of pairs is wider than a screen; the picture has all of them.
+# With more ranks the table of pairs is wider than a screen; the plot shows all of them.
 MOST_RANKS = 8
 MOST_LABELLED = 16
 
 
 def tables(network: NetworkFile) -> Iterator[Table]:
-    """Pairs, a row per sender; then a row per collective and a column per size."""
+    """Yield a table of pairs, a row per sender; then for each operation a row per collective and a column per size."""
     from rich.table import Table
 
     if network.ranks <= MOST_RANKS:
@@ -68,7 +68,7 @@ def save(network: NetworkFile, path: Path) -> None:
 
 
 def figure(network: NetworkFile) -> Any:
-    """Two maps, a row per sender and a column per receiver."""
+    """Return a figure with two heat maps, a row per sender and a column per receiver."""
     side = min(max(0.55 * network.ranks, 3.2), 12)
     made = outputs.figure(figsize=(2 * side + 2, side + 1), layout="constrained")
     latency_us, bandwidth = np.full((2, network.ranks, network.ranks), np.nan)

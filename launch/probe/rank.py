@@ -2,7 +2,7 @@
 
     horovodrun ... python -m paceline.launch.probe.rank ORDER
 
-Rank 0 tells what was measured on standard output, which the launcher sees wherever the ranks are: a line for each part.
+Rank 0 prints the measurements to standard output, a line for each part. The launcher reads it wherever the ranks are.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 
 SAID, RESULT = "probe: ", "probe result: "
 LATENCY_BYTES = LEAST_BYTES
-# A ping tells the mean of its rounds; the median of several does not see what else the machine did during one.
+# A ping returns the mean of its rounds. The median of several pings excludes disturbances by other load.
 PINGS, LATENCY_ROUNDS, BANDWIDTH_ROUNDS = 5, 10, 1
 FEWEST_CALLS, MOST_CALLS = 3, 20
-CALLS_S = 0.5  # what calls of one collective and size should take
+CALLS_S = 0.5  # target duration of the calls of one collective and size
 
 
 class Order(Struct, frozen=True):
-    """What is measured: collectives on messages of `sizes_bytes`, pairs with messages of `pair_bytes`."""
+    """Measurements to make: collectives on messages of `sizes_bytes`, pairs with messages of `pair_bytes`."""
 
     sizes_bytes: tuple[int, ...]
     pair_bytes: int
 
 
 def pairs_of(first: int, second: int, short_s: float, long_s: float, long_bytes: int) -> tuple[Pair, Pair]:
-    """Both directions, which a message there and back cannot tell apart, from messages of LATENCY_BYTES and of
-    `long_bytes`.
+    """Return the pair in both directions, which a round trip cannot distinguish.
+
+    `short_s`, `long_s`: times of messages of LATENCY_BYTES and of `long_bytes`.
     """
     wire_s = max(long_s - short_s, 1e-9)  # clocks are coarse
     found = Pair(first, second, short_s, (long_bytes - LATENCY_BYTES) / wire_s)
@@ -51,7 +52,7 @@ def pairs_of(first: int, second: int, short_s: float, long_s: float, long_bytes:
 
 
 def _host() -> str:
-    """The name by which other ranks reach this one's host."""
+    """Name by which other ranks reach this host."""
     return os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()
 
 
@@ -66,7 +67,7 @@ def _pairs(hvd: Any, order: Order) -> Iterator[Pair]:
     from paceline.native.library import loaded
 
     library = loaded("torch")
-    _choose(library, LINEAR)  # pings are messages of Paceline's
+    _choose(library, LINEAR)  # pings are messages of Paceline's collectives
 
     def measured(first: int, second: int, size_bytes: int, rounds: int) -> float:
         own = [measure_pair(library, first, second, size_bytes, rounds) for _ in range(PINGS)]
@@ -81,7 +82,7 @@ def _pairs(hvd: Any, order: Order) -> Iterator[Pair]:
 
 
 def _choose(library: Any, collective: str) -> None:
-    """From the next message on, on all ranks; without a codec."""
+    """Use a collective from the next message on, on all ranks, without a codec."""
     library.horovod_paceline_collective(COLLECTIVES[collective][0], config.read().collective_block_bytes, 0, 0, 0)
 
 
@@ -96,7 +97,7 @@ def _timings(hvd: Any, order: Order) -> Iterator[Timing]:
     caller = HorovodCaller(hvd.rank(), hvd.size())
 
     def slowest(seconds: list[float]) -> float:
-        """Median over calls of the slowest rank's."""
+        """Median over calls of the slowest rank's time."""
         everyone = hvd.allreduce(torch.tensor(seconds, dtype=torch.float64), op=hvd.Max, name="probe.slowest")
         return float(np.median(everyone.numpy()))
 
@@ -125,7 +126,7 @@ def _timings(hvd: Any, order: Order) -> Iterator[Timing]:
 
 
 def main(text: str) -> None:
-    """Measure everything; rank 0 tells it."""
+    """Run all measurements; rank 0 prints them."""
     import paceline.torch as hvd
 
     order = msgspec.json.decode(text, type=Order)

@@ -1,4 +1,4 @@
-"""A task's kept connection to rank 0: messages with limits, and an end that is noticed when the other host dies."""
+"""A task's permanent connection to rank 0: messages with limits, and detection of a dead host."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 
 from paceline.launch.rank.messages import LIMIT_BYTES, Message, decode, encode
 
-# A host that answers nothing for this long is taken for dead.
+# A host without an answer for this long is considered dead.
 SILENCE_S = 15
 
 
 class Closed(Exception):
-    """The other side has ended the connection, or it broke; the text says how."""
+    """The other side has ended the connection, or it broke; the text has the reason."""
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Let the system find out that the other host is gone: probes from 5 s of silence on, every 2 s."""
+    """Make the system detect a dead host: probes after 5 s of silence, every 2 s."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in (
@@ -42,7 +42,7 @@ class Channel:
         self.peer: str = connection.getpeername()[0]
 
     def send(self, message: Message) -> None:
-        """Raises Closed."""
+        """Send a message. Raises Closed."""
         try:
             with self._sending:
                 self._connection.settimeout(SILENCE_S)
@@ -51,9 +51,9 @@ class Channel:
             raise Closed(str(error)) from None
 
     def receive(self, limit_s: float) -> Message | None:
-        """The next message; None if there is none within `limit_s`.
+        """Return the next message; None if there is none within `limit_s`.
 
-        Raises Closed, and ValueError for what is no message.
+        Raises Closed, and ValueError for an invalid message.
         """
         end_s = time.monotonic() + limit_s
         while b"\n" not in self._buffer:
@@ -76,7 +76,7 @@ class Channel:
         return decode(line)
 
     def close(self) -> None:
-        """End the connection, also for a thread that is receiving: without the shutdown it would keep it open."""
+        """End the connection, also for a thread that is receiving, which would keep it open without the shutdown."""
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:

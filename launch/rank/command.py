@@ -1,4 +1,4 @@
-"""`paceline rank`: run once per task by a scheduler, it makes the task one rank of the job."""
+"""`paceline rank`: started once per task by a scheduler, it makes the task one rank of the job."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from paceline.launch.rank.channel import Channel, Closed
 
 WAIT_S = 300.0
 STAY_S = 3600.0
-# After our command failed, for rank 0 to say which rank was first.
+# Time after our command failed for rank 0 to report which rank was first.
 VERDICT_LIMIT_S = hub.SETTLE_S + hub.CAUSE_S + 5.0
-# After a verdict, for the other tasks to end before rank 0 leaves.
+# Time after a verdict for the other tasks to end before rank 0 leaves.
 LEAVE_LIMIT_S = GRACE_S + 5.0
 TELL_EVERY_S = 60.0
 SLICE_S = 0.1
@@ -96,7 +96,7 @@ def rank_command(
 
 
 def _show(who: identity.Identity, options: dict[str, str]) -> None:
-    """The variables as a shell would take them; comments say where they come from."""
+    """Print the variables in shell syntax; comments name their origin."""
     known, agreed = variables.known_before(who, os.environ)
     click.echo(f"# rank {who.rank} of {who.size} on {socket.gethostname()}, as {who.source} says")
     for note in who.notes:
@@ -111,7 +111,7 @@ def _show(who: identity.Identity, options: dict[str, str]) -> None:
 def _serve_and_run(
     who: identity.Identity, wait: float, stay: float, command: tuple[str, ...], environ: dict[str, str]
 ) -> int:
-    """Rank 0: gather all tasks beside running our own, and stay until they have ended."""
+    """Run rank 0: gather all tasks while running our own command, and stay until they have ended."""
     server = rendezvous.Rendezvous()
     centre = hub.Hub(who.size, who.job, wait, server.serve)
     centre.start(hub.bind(who.port, who.job))
@@ -125,7 +125,7 @@ def _serve_and_run(
 
 
 def _stay(centre: hub.Hub, limit_s: float) -> int:
-    """Until all others have ended: they may do so later, and Horovod's last messages go through our server."""
+    """Wait until all other ranks have ended: they may end later, and Horovod's last messages need our server."""
     begin_s, told, given_up = time.monotonic(), 1, False
     while (others := centre.running()) and centre.verdict is None:
         passed_s = time.monotonic() - begin_s
@@ -143,7 +143,7 @@ def _stay(centre: hub.Hub, limit_s: float) -> int:
 
 
 def _see_them_end(centre: hub.Hub) -> None:
-    """After a failure: the others need a moment to end what they run."""
+    """Wait after a failure: the others need a moment to end their commands."""
     end_s = time.monotonic() + LEAVE_LIMIT_S
     while (others := centre.running()) and time.monotonic() < end_s:
         time.sleep(SLICE_S)
@@ -152,7 +152,7 @@ def _see_them_end(centre: hub.Hub) -> None:
 
 
 def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ: dict[str, str]) -> int:
-    """Meet the others, run the command, and end with the others; the exit code."""
+    """Connect to the other tasks, run the command, and end with the others; return the exit code."""
     channel, start = member.join(who, wait, console.note)
     interface = start.interface or interfaces.of_address(channel.address)
     environ |= variables.of_slot(start.slot, channel.peer, start.port, interface, environ)
@@ -170,7 +170,7 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
 
 
 class _Listener:
-    """Hears from rank 0, beside the running command, that all must end."""
+    """Listens to rank 0, while the command runs, for the verdict that all must end."""
 
     def __init__(self, channel: Channel, who: identity.Identity) -> None:
         self.over = threading.Event()
@@ -184,7 +184,7 @@ class _Listener:
             while self.verdict is None:
                 message = self._channel.receive(TELL_EVERY_S)
                 if isinstance(message, Verdict):
-                    # At once: a launcher that sees the first task end leaves the others a second.
+                    # At once: a launcher that sees the first task end gives the others one second.
                     _tell(self._who, message)
                     self.verdict = message
         except (Closed, ValueError) as error:
@@ -193,7 +193,7 @@ class _Listener:
 
 
 def _report(who: identity.Identity, ended: Ended, channel: Channel, listener: _Listener) -> int:
-    """Tell rank 0 how our command ended, and the user what it means; the exit code."""
+    """Send rank 0 the end of our command, and show the user the verdict; return the exit code."""
     here = f"Rank {who.rank} on {socket.gethostname()}"
     try:
         channel.send(ended)
@@ -212,7 +212,7 @@ def _report(who: identity.Identity, ended: Ended, channel: Channel, listener: _L
 
 
 def _tell(who: identity.Identity, verdict: Verdict) -> None:
-    """Rank 0 has all of it: most schedulers show its output first, some nothing else."""
+    """Show the verdict, in full on rank 0: most schedulers show its output first, some no other."""
     console.show_verdict(verdict if who.rank == 0 else replace(verdict, lines=[]))
     if who.rank not in (0, verdict.rank):
         console.note(f"So rank {who.rank} on {socket.gethostname()} is ended.")

@@ -1,4 +1,4 @@
-"""The hosts of a job as schedulers write them; the first is where rank 0 most likely runs."""
+"""Hosts of a job in the formats of schedulers; rank 0 most likely runs on the first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-MOST = 8  # hosts to look for rank 0 on: it is nearly always on the first, behind a launch host on the second
+MOST = 8  # hosts to try for rank 0: it is nearly always on the first, or on the second after a launch host
 
 Hosts = Callable[[Mapping[str, str]], list[str]]
 
@@ -15,7 +15,7 @@ _PART = re.compile(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*")
 
 
 def expand(text: str) -> list[str]:
-    """The first hosts of a list such as `login1,gpu[08-10,12]-ib`, as Slurm writes it."""
+    """Return the first hosts of a list in Slurm's form, such as `login1,gpu[08-10,12]-ib`."""
     found: list[str] = []
     at = 0
     while at < len(text) and len(found) < MOST:
@@ -43,17 +43,17 @@ def _names(part: str) -> list[str]:
 
 
 def compact(*variables: str) -> Hosts:
-    """From the first of `variables` that is set, in Slurm's compact form."""
+    """Return a function that reads hosts from the first of `variables` that is set, in Slurm's compact form."""
     return lambda environ: next((expand(environ[name]) for name in variables if environ.get(name)), [])
 
 
 def named(*variables: str) -> Hosts:
-    """From the first of `variables` that is set: one host."""
+    """Return a function that reads one host from the first of `variables` that is set."""
     return lambda environ: next(([environ[name]] for name in variables if environ.get(name)), [])
 
 
 def lsf(environ: Mapping[str, str]) -> list[str]:
-    """From LSF: `host slots host slots ...`, or a host per slot.
+    """Return hosts from LSF: `host slots host slots ...`, or a host per slot.
 
     On systems with jsrun the first host only launches and has one slot where the others have many: it comes last.
     """
@@ -67,7 +67,7 @@ def lsf(environ: Mapping[str, str]) -> list[str]:
 
 
 def pbs(environ: Mapping[str, str]) -> list[str]:
-    """From PBS: a file with a host per slot, which some systems have on the first host alone."""
+    """Return hosts from PBS: a file with a host per slot, which some systems have only on the first host."""
     try:
         lines = Path(environ.get("PBS_NODEFILE", "")).read_text().split()
     except OSError:
@@ -76,10 +76,10 @@ def pbs(environ: Mapping[str, str]) -> list[str]:
 
 
 def open_mpi(environ: Mapping[str, str]) -> list[str]:
-    """From Open MPI 4 the addresses of mpirun, which is on rank 0's host unless a list of hosts says otherwise.
+    """Return hosts from Open MPI 4: addresses of mpirun, which is on rank 0's host unless a list of hosts differs.
 
-    It looks like `2383740928.0;tcp://10.0.0.1,192.168.1.1:39711`. The list of the batch system comes first: mpirun
-    takes its hosts from there.
+    The variable looks like `2383740928.0;tcp://10.0.0.1,192.168.1.1:39711`. The list of the batch system comes first:
+    mpirun takes its hosts from there.
     """
     batch = next(filter(None, (find(environ) for find in (compact("SLURM_JOB_NODELIST"), lsf, pbs))), [])
     listed = re.search(r"tcp://([0-9.,]+):\d+", environ.get("OMPI_MCA_orte_hnp_uri", ""))
@@ -87,14 +87,14 @@ def open_mpi(environ: Mapping[str, str]) -> list[str]:
 
 
 def batch(environ: Mapping[str, str]) -> list[str]:
-    """From whichever batch system the launcher was started in."""
+    """Return hosts from the batch system in which the launcher was started."""
     return compact("SLURM_JOB_NODELIST")(environ) or lsf(environ) or pbs(environ)
 
 
 def indexed_pod(environ: Mapping[str, str]) -> list[str]:
-    """Kubernetes: the pod with index 0 of the same Job, in the subdomain of a headless service.
+    """Return the pod with index 0 of the same Kubernetes Job, in the subdomain of a headless service.
 
-    Pods of an Indexed Job are called JOB-INDEX, and their own full name stands in their /etc/hosts.
+    Pods of an Indexed Job are named JOB-INDEX, and their own full name is in their /etc/hosts.
     """
     own = socket.gethostname()
     index = environ.get("JOB_COMPLETION_INDEX", "")

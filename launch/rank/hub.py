@@ -1,7 +1,7 @@
-"""Rank 0's side: gathers the tasks, tells each its place, and tells all when one has failed.
+"""Hub of rank 0: gathers the tasks, assigns their places, and notifies all when one has failed.
 
-A connection is kept to every task until it ends, so a task that is killed and a host that dies are noticed too. The
-hub is the same for the task of rank 0, which connects to it over loopback.
+A connection to every task is kept until it ends, so that killed tasks and dead hosts are noticed too. The task of rank
+0 uses the hub in the same way, over loopback.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from paceline.launch.rank.channel import keep_alive
 from paceline.launch.rank.messages import Challenge, Hello, Message, Refused, Start, Waiting, Welcome
 from paceline.launch.rank.placement import Slot, Task, place
 
-BACKLOG = 1024  # all tasks of a large job knock in the same moment
-HELLO_LIMIT_S = 10.0  # for a connection to say who it is
-SETTLE_S = 2.0  # after a first failure is heard of, until it is judged which one was first
-CAUSE_S = 8.0  # the same again, where all failures heard of follow from another rank's failure or end
-# When the tasks that wait are told for whom; then every minute.
+BACKLOG = 1024  # all tasks of a large job connect at the same moment
+HELLO_LIMIT_S = 10.0  # limit for a connection to identify itself
+SETTLE_S = 2.0  # time after the first reported failure until the first one is chosen
+CAUSE_S = 8.0  # the same if all reported failures follow from another rank's failure or end
+# Times at which waiting tasks get a list of the missing ranks; then every minute.
 TELL_S = (5.0, 15.0, 30.0, 60.0)
 PATIENCE_S = 10.0  # for a port that an earlier start of the same job may still hold
-OVERDUE_CODE = 124  # of a job whose ranks run on for too long after rank 0: timeout(1) ends with the same
+OVERDUE_CODE = 124  # of a job whose ranks run too long after rank 0: as timeout(1)
 
 
 @dataclass
@@ -42,7 +42,7 @@ class _Member:
 
 
 def bind(port: int, job: str) -> socket.socket:
-    """A socket that listens on `port` of every address. Raises UserError if somebody else has the port."""
+    """Return a socket that listens on `port` of every address. Raises UserError if the port is in use."""
     end_s = time.monotonic() + PATIENCE_S
     while True:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -66,7 +66,7 @@ def bind(port: int, job: str) -> socket.socket:
 
 
 class Hub:
-    """Serves one job from a thread of its own, from `start` to `stop`."""
+    """Serves one job from its own thread, from `start` to `stop`."""
 
     def __init__(self, size: int, job: str, limit_s: float, serve: Callable[[Sequence[Slot]], int]) -> None:
         self._size, self._job, self._key = size, job, proof.key(job)
@@ -94,7 +94,7 @@ class Hub:
         asyncio.run_coroutine_threadsafe(begin(), self._loop).result(HELLO_LIMIT_S)
 
     def running(self) -> list[str]:
-        """The other ranks whose tasks have not ended, and their hosts."""
+        """Other ranks whose tasks have not ended, and their hosts."""
         return [
             f"rank {rank} on {member.hello.host}"
             for rank, member in sorted(self._members.items())
@@ -102,7 +102,7 @@ class Hub:
         ]
 
     def give_up_on_the_rest(self, after_s: float) -> None:
-        """Rank 0 has ended well and has waited `after_s` for the others: who still runs has failed, so all are told."""
+        """Fail the ranks still running `after_s` after rank 0 has ended well, and notify all."""
 
         def give_up() -> None:
             for rank, member in sorted(self._members.items()):
@@ -118,7 +118,7 @@ class Hub:
         """End all connections."""
 
         async def end() -> None:
-            self._over = True  # connections that end from here on are no news
+            self._over = True  # connections that end from now on are expected
             if self._server is not None:
                 self._server.close()
             others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -133,7 +133,7 @@ class Hub:
     # --- before the start
 
     async def _gather(self) -> None:
-        """Tell those who wait for whom they wait, and give up after the limit."""
+        """Report missing ranks to those that wait, and stop after the limit."""
         begin_s = time.monotonic()
         marks = [*TELL_S, *range(120, int(self._limit_s) + 60, 60), self._limit_s]
         for mark in sorted(mark for mark in marks if mark <= self._limit_s):
@@ -152,24 +152,24 @@ class Hub:
             )
 
     async def _give_up(self, problem: str, remedy: str) -> None:
-        """The job cannot start: everybody is told why, who comes later too."""
+        """Refuse the start: all tasks get the reason, also those that come later."""
         if self._refused is None:
             self._over = True
             self._refused = Refused(problem, remedy)
             await self._tell(self._refused)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its first word to its end."""
+        """Serve one connection, from its first message to its end."""
         member: _Member | None = None
         try:
             member = await self._join(reader, writer)
             if member is not None:
-                # Two may come at once, and each then counts both.
+                # Two may arrive at once, and each then counts both.
                 if len(self._members) == self._size and not self._started:
                     await self._begin()
                 await self._listen(member, reader)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError):
-            pass  # a stranger, or a task that is gone: what that means is decided below
+            pass  # a stranger, or a lost task: decided below
         except asyncio.CancelledError:
             return  # by `stop`; asyncio before 3.12 complains of a reader that ends by being cancelled
         finally:
@@ -206,7 +206,7 @@ class Hub:
         return member
 
     def _objection(self, member: _Member) -> Refused | None:
-        """Why this task cannot be one of the job's."""
+        """Return why this task cannot be one of the job's; None if it can."""
         hello, other = member.hello, self._members.get(member.hello.rank)
         who = f"Rank {hello.rank} on {hello.host}"
         if self._started:
@@ -236,7 +236,7 @@ class Hub:
     # --- the start
 
     async def _begin(self) -> None:
-        """All are there: everybody is told its place."""
+        """Start the job: every task gets its place."""
         self._started = True
         hellos = [member.hello for member in self._members.values()]
         slots = place([Task(one.rank, one.host, one.machine, one.local_rank) for one in hellos])
@@ -253,7 +253,7 @@ class Hub:
             await _send(member.writer, Start(slots[rank], port, self._interface_for(member)))
 
     def _interface_for(self, member: _Member) -> str:
-        """For a task that reached us over loopback: the interface that other hosts reach us on, if there are any."""
+        """Return the interface for a task on loopback: the one on which other hosts reach us, if there are any."""
         if not interfaces.is_loopback(member.hello.address):
             return ""
         outside = (one.reached_at for one in self._members.values() if not interfaces.is_loopback(one.hello.address))
@@ -262,7 +262,7 @@ class Hub:
     # --- the end
 
     async def _listen(self, member: _Member, reader: asyncio.StreamReader) -> None:
-        """Hear how a task ends."""
+        """Receive the end of a task."""
         while line := await reader.readline():
             message = messages.decode(line)
             if isinstance(message, Ended):
@@ -271,7 +271,7 @@ class Hub:
                 self._ended(Fate(rank, message.failed, message.code, asked=message.asked, tail=message.tail))
 
     async def _left(self, member: _Member) -> None:
-        """A connection has ended."""
+        """Handle a connection that has ended."""
         hello = member.hello
         if member.ended or self._over:
             return
@@ -304,8 +304,8 @@ class Hub:
         await self._tell(self.verdict)
 
     async def _tell(self, message: Message) -> None:
-        """Tell everybody who is there; who is not will be missed by its reader."""
-        # Rank 0 last: its task stops us when it knows.
+        """Send a message to all connected tasks; the readers of the others notice the loss."""
+        # Rank 0 last: its task stops us when it has the message.
         for _, member in sorted(self._members.items(), reverse=True):
             try:
                 await _send(member.writer, message)
@@ -314,7 +314,7 @@ class Hub:
 
 
 async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
-    # Written at once as far as the system takes it; a task that takes nothing must not stop the others.
+    # Written at once as far as the system accepts it; a task that does not read must not stop the others.
     writer.write(messages.encode(message))
     try:
         await asyncio.wait_for(writer.drain(), 1.0)

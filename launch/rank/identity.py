@@ -1,4 +1,4 @@
-"""Who this task is: what schedulers' variables and flags say, and whether they agree."""
+"""Identity of this task from schedulers' variables and flags, with a check that they agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from paceline.errors import UserError
 from paceline.launch.rank.schedulers import SCHEDULERS, Scheduler
 
-# Where rank 0 listens when no flag says so: below the ports that systems hand out by themselves (32768 and up).
+# Default port range of rank 0: below the ephemeral ports of systems (32768 and up).
 FIRST_PORT, PORTS = 20000, 10000
 
 NAME_IT = "Name the one that counts with --scheduler, or say it yourself: --rank R --size N --rendezvous HOST:PORT."
@@ -18,7 +18,7 @@ NAME_IT = "Name the one that counts with --scheduler, or say it yourself: --rank
 
 @dataclass(frozen=True)
 class Given:
-    """What the user said with flags; None and "" where nothing was said."""
+    """Identity given by flags; None and "" where no flag was given."""
 
     rank: int | None = None
     size: int | None = None
@@ -28,9 +28,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Identity:
-    """A task: its number, of how many, and where rank 0 may be found. Local numbers only where they were told.
+    """A task: its rank, the number of ranks, and the hosts where rank 0 may run. Local ranks only if known.
 
-    `hosts_from`: the flag or the variables that name `hosts`, with their values; "" where `hosts` needs none.
+    `hosts_from`: the flag or variables with the names of `hosts`; "" if `hosts` needs none.
     """
 
     rank: int
@@ -45,7 +45,7 @@ class Identity:
 
 
 class _Watched(Mapping[str, str]):
-    """Variables, and which of them were read."""
+    """Variables that record which of them were read."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -64,13 +64,13 @@ class _Watched(Mapping[str, str]):
         return len(self._environ)
 
     def read(self) -> str:
-        """Return what was read, as NAME=value."""
+        """Return the variables that were read, as NAME=value."""
         return ", ".join(f"{name}={value}" for name, value in self._read.items())
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What one scheduler's variables say, and which variables these were."""
+    """Identity according to one scheduler, and the variables it came from."""
 
     scheduler: Scheduler
     rank: int
@@ -86,7 +86,7 @@ class _Found:
 
 
 def find(environ: Mapping[str, str], given: Given) -> Identity:
-    """Who this task is. Raises UserError where that is unknown, contradictory or impossible."""
+    """Return the identity of this task. Raises UserError if it is unknown, contradictory or impossible."""
     found, notes = _believed(environ, given)
     rank = given.rank if given.rank is not None else found[0].rank if found else None
     told = [one.size for one in found if one.size is not None]
@@ -110,12 +110,15 @@ def find(environ: Mapping[str, str], given: Given) -> Identity:
 
 
 def is_task(environ: Mapping[str, str]) -> bool:
-    """Whether any scheduler's variables are those of a task, though they may contradict each other."""
+    """True if any scheduler's variables mark this process as a task, even if they contradict each other."""
     return any(scheduler.started(environ) for scheduler in SCHEDULERS)
 
 
 def _believed(environ: Mapping[str, str], given: Given) -> tuple[list[_Found], tuple[str, ...]]:
-    """What the schedulers say that started this task, the innermost first; they agree. And what was set aside."""
+    """Identities from the schedulers that started this task, innermost first, without contradictions; and notes.
+
+    Notes name schedulers whose variables belong to their launcher and are ignored.
+    """
     if given.scheduler:
         scheduler = next(one for one in SCHEDULERS if one.name == given.scheduler)
         if not scheduler.started(environ):
@@ -127,9 +130,9 @@ def _believed(environ: Mapping[str, str], given: Given) -> tuple[list[_Found], t
             )
         return [_read(scheduler, environ, given)], ()
     if given.rank is not None and given.size is not None:
-        return [], ()  # what schedulers say is not asked for
+        return [], ()  # schedulers are not consulted
     found = [_read(one, environ, given) for one in SCHEDULERS if one.started(environ)]
-    # One that does not tell how many there are, and is not helped by a flag, can only support another.
+    # A scheduler without a number of ranks, also not given by a flag, can only confirm another.
     found.sort(key=lambda one: one.size is None and given.size is None)
     kept: list[_Found] = []
     notes: list[str] = []
@@ -193,7 +196,7 @@ def _nobody(environ: Mapping[str, str]) -> UserError:
 
 
 def _job(environ: Mapping[str, str], found: list[_Found], given: Given) -> str:
-    """A name that all tasks of this start of the job have in common, and others rarely have."""
+    """Name shared by all tasks of this start of the job, and rarely by other jobs."""
     parts = [f"{name}={environ[name]}" for one in found[:1] for name in one.scheduler.job if environ.get(name)]
     if not parts and found and found[0].scheduler.name == "kubernetes":
         parts = [f"pod {found[0].scheduler.hosts(environ)}"]

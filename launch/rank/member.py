@@ -1,4 +1,4 @@
-"""A task's way to rank 0: finds it on the hosts where it may be, shows that it belongs to the job, waits for all."""
+"""A task's connection to rank 0: find it on the possible hosts, authenticate, wait for all ranks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from paceline.launch.rank.identity import Identity
 from paceline.launch.rank.messages import Challenge, Hello, Refused, Start, Waiting, Welcome
 
 CONNECT_LIMIT_S = 3.0
-PAUSE_S = 0.2  # between two looks for rank 0
-# Rank 0 counts from when it listens, a task from its own start: a task must not give up before rank 0 has told why.
+PAUSE_S = 0.2  # between two attempts to find rank 0
+# Rank 0's limit begins when it listens, a task's at its own start. A task must not stop before rank 0 reports why.
 MARGIN_S = 10.0
 
 Say = Callable[[str], None]
 
 
 class _Foreign(Exception):
-    """Somebody answers who is not this job's rank 0."""
+    """The peer that answers is not this job's rank 0."""
 
 
 @dataclass
 class _Search:
-    """What was tried where, for the message if it stays in vain."""
+    """Hosts tried so far and the results, for error messages."""
 
     begin_s: float = field(default_factory=time.monotonic)
     seen: dict[str, str] = field(default_factory=dict)
@@ -43,9 +43,9 @@ class _Search:
 
 
 def join(identity: Identity, limit_s: float, say: Say) -> tuple[Channel, Start]:
-    """Meet the others. Raises UserError if that fails or takes longer than `limit_s`."""
+    """Connect to rank 0 and wait for all ranks. Raises UserError if that fails or takes longer than `limit_s`."""
     search = _Search()
-    # Rank 0's own hub listens on every address, and its name may mean anything on its own host.
+    # Rank 0's own hub listens on every address, and on its own host its name may resolve to any of them.
     hosts = ("127.0.0.1",) if identity.rank == 0 else identity.hosts
     while True:
         for host in hosts:
@@ -57,7 +57,7 @@ def join(identity: Identity, limit_s: float, say: Say) -> tuple[Channel, Start]:
 
 
 def _try(host: str, identity: Identity, search: _Search) -> Channel | None:
-    """The connection to rank 0, if it is on `host`; otherwise `search` learns what is there."""
+    """Return the connection to rank 0 if it is on `host`; otherwise None, with the reason in `search`."""
     connection: socket.socket | None = None
     address = ""
     try:
@@ -88,7 +88,7 @@ def _try(host: str, identity: Identity, search: _Search) -> Channel | None:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a name rightly leads to loopback: rank 0 may be on this very host, and not have begun to listen."""
+    """True if a name may resolve to loopback: rank 0 may be on this host and not listen yet."""
     own = socket.gethostname().partition(".")[0]
     return host == "localhost" or interfaces.is_loopback(host) or host.partition(".")[0] == own
 
@@ -124,7 +124,7 @@ def _introduce(channel: Channel, identity: Identity) -> None:
 
 
 def _complain(hosts: tuple[str, ...], identity: Identity, search: _Search, limit_s: float, say: Say) -> None:
-    """Say now and then for whom we wait; give up where waiting is in vain."""
+    """Report from time to time which hosts were tried; raise UserError after the limit or if waiting is useless."""
     passed_s = search.passed_s()
     here = f"Rank {identity.rank} on {socket.gethostname()}"
     source = f" Rank 0's host is known from {identity.hosts_from}." if identity.hosts_from else ""

@@ -1,4 +1,4 @@
-"""What tasks and rank 0's hub tell each other: JSON, one message per line."""
+"""Messages between tasks and rank 0's hub: JSON, one message per line."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from paceline.launch.failures.verdict import Verdict
 from paceline.launch.passing import Ended
 from paceline.launch.rank.placement import Slot
 
-LIMIT_BYTES = 1 << 20  # of one message; the longest carries a failed rank's last lines
+LIMIT_BYTES = 1 << 20  # of one message; the longest contains a failed rank's last lines
 PROTOCOL = "paceline rank 1"
 
 
 class Challenge(msgspec.Struct, tag="challenge"):
-    """The hub's first word, to whoever connects. `job` is a fingerprint."""
+    """First message of the hub to each connection. `job` is a fingerprint."""
 
     nonce: str
     job: str
@@ -21,7 +21,7 @@ class Challenge(msgspec.Struct, tag="challenge"):
 
 
 class Hello(msgspec.Struct, tag="hello"):
-    """A task's answer: that it knows the job, and who it is. `address`: its end of the connection."""
+    """Answer of a task: proof that it knows the job, and its identity. `address`: its end of the connection."""
 
     proof: str
     nonce: str
@@ -34,13 +34,13 @@ class Hello(msgspec.Struct, tag="hello"):
 
 
 class Welcome(msgspec.Struct, tag="welcome"):
-    """The hub knows the job, too."""
+    """Answer of the hub: proof that it knows the job."""
 
     proof: str
 
 
 class Waiting(msgspec.Struct, tag="waiting"):
-    """Not all are there."""
+    """Notice that ranks are missing."""
 
     missing: list[int]
     present: int
@@ -48,7 +48,7 @@ class Waiting(msgspec.Struct, tag="waiting"):
 
 
 class Start(msgspec.Struct, tag="start"):
-    """All are there. `interface` is empty where the task's own end of the connection tells it."""
+    """All ranks are connected. `interface` is empty if the task's end of the connection determines it."""
 
     slot: Slot
     port: int
@@ -56,7 +56,7 @@ class Start(msgspec.Struct, tag="start"):
 
 
 class Refused(msgspec.Struct, tag="refused"):
-    """The job cannot start, or this is not its hub (`foreign`)."""
+    """The job cannot start, or the hub belongs to another job (`foreign`)."""
 
     problem: str
     remedy: str
@@ -69,12 +69,12 @@ _DECODER = msgspec.json.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
-    """The message as a line."""
+    """Encode a message as a line."""
     return msgspec.json.encode(message) + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """The message in a line. Raises ValueError if there is none."""
+    """Decode a line. Raises ValueError if it holds no message."""
     try:
         return _DECODER.decode(line)
     except msgspec.DecodeError as error:

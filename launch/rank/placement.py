@@ -1,4 +1,4 @@
-"""Which ranks share a host: local and cross ranks from the host that every task named."""
+"""Local and cross ranks, from the host that every task reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 @dataclass(frozen=True)
 class Task:
-    """One task as it described itself. `machine` tells hosts of one name apart; `local_rank` as its scheduler says."""
+    """One task as it described itself. `machine` distinguishes hosts of one name; `local_rank`: from its scheduler."""
 
     rank: int
     host: str
@@ -19,7 +19,7 @@ class Task:
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A rank's place, in Horovod's words: cross ranks count the hosts that have a rank with the same local rank."""
+    """A rank's place in Horovod's terms: cross ranks count the hosts that have a rank with the same local rank."""
 
     hostname: str
     rank: int
@@ -31,9 +31,9 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 def place(tasks: Sequence[Task]) -> list[Slot]:
-    """The slots by rank.
+    """Return the slots by rank.
 
-    Local ranks are the schedulers' where these are 0, 1, ... on every host, for devices are bound by them; otherwise
+    Local ranks are the schedulers' if these are 0, 1, ... on every host, because devices are bound by them; otherwise
     they follow the ranks.
     """
     hosts: dict[tuple[str, str], list[Task]] = {}
@@ -64,7 +64,7 @@ def place(tasks: Sequence[Task]) -> list[Slot]:
 
 
 def _names(hosts: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """A name of its own for every host: Horovod tells hosts apart by it, and some clusters call all by one name."""
+    """Unique name of every host: Horovod identifies hosts by name, and some clusters give all the same name."""
     made: dict[tuple[str, str], str] = {}
     for key in hosts:
         name, number = key[0], 2

@@ -1,4 +1,4 @@
-"""How two tasks show each other that they belong to one job, without saying what they know."""
+"""Mutual challenge-response authentication of two tasks (HMAC over the job's name and secret)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import hmac
 import os
 import secrets
 
-# Horovod's own variable; jobs that share it cannot be joined or ended by others who reach the port.
+# Horovod's own variable. With this secret, other users who reach the port cannot join or end the job.
 SECRET_VARIABLE = "_HOROVOD_SECRET_KEY"
 
 
 def key(job: str) -> bytes:
-    """What the tasks of a job know: its name, and the secret where the user set one."""
+    """Shared key of a job's tasks: its name, and the secret if the user set one."""
     return hashlib.sha256(f"{job}\n{os.environ.get(SECRET_VARIABLE, '')}".encode()).digest()
 
 
 def fingerprint(key: bytes) -> str:
-    """A short name for a key, for messages."""
+    """Short name of a key, for messages."""
     return hashlib.sha256(b"fingerprint" + key).hexdigest()[:8]
 
 
 def nonce() -> str:
-    """Something new to be answered."""
+    """Return a new random challenge."""
     return secrets.token_hex(16)
 
 
 def answer(key: bytes, nonce: str, side: str) -> str:
-    """The proof of knowing `key`; `side` keeps one side's answer from serving as the other's."""
+    """Return the proof of knowing `key`. With `side`, one side's answer cannot be replayed as the other's."""
     return hmac.new(key, f"{side} {nonce}".encode(), hashlib.sha256).hexdigest()
 
 
 def holds(key: bytes, nonce: str, side: str, proof: str) -> bool:
-    """Whether `proof` answers `nonce`."""
+    """True if `proof` answers `nonce`."""
     return hmac.compare_digest(answer(key, nonce, side), proof)

@@ -14,7 +14,7 @@ class Rendezvous:
 
     def __init__(self) -> None:
         horovodrun.words()
-        # Here and not at the first use: the import takes a moment, in which the other tasks start.
+        # Here and not at the first use: the import takes a moment, during which the other tasks start.
         from horovod.runner.common.util.hosts import SlotInfo
         from horovod.runner.http.http_server import RendezvousServer
 
@@ -22,7 +22,7 @@ class Rendezvous:
         self._server: Any = RendezvousServer()
 
     def serve(self, slots: Sequence[Slot]) -> int:
-        """Begin to serve these ranks; the port."""
+        """Start to serve these ranks; return the port."""
         port: int = self._server.start()
         self._server.init(
             [

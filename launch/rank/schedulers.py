@@ -1,7 +1,7 @@
-"""Which variables each scheduler gives to its tasks. One entry per scheduler: a new one is a new entry.
+"""Variables that each scheduler sets for its tasks. One entry per scheduler.
 
-Where the names come from stands beside each. Those of Slurm 22.05, Open MPI 4.1 and MPICH 4.0 are tried against the
-real ones (integration_tests/cluster); the others are taken from the documents and programs named.
+A comment at each entry names its source. Slurm 22.05, Open MPI 4.1 and MPICH 4.0 are tested against the real programs
+(integration_tests/cluster). The others follow the documents and programs named.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from paceline.launch.rank import hostlists
 
 @dataclass(frozen=True)
 class Scheduler:
-    """What tells a task of this scheduler who it is; of several variables for one field the first that is set counts.
+    """Variables from which a task of this scheduler gets its identity. Of several names the first one set counts.
 
-    `marks`: variables without which the others mean something else, such as a batch script that is no task. `first`:
-    the number of the first task. `job`: variables that together name one start of one job. `hosts`: where rank 0 may
-    be. `inside`: schedulers that this one is started in, and whose variables are then about its own starter; believed
-    where `proof` is set, if there is one, because the variables may also have been set by hand.
+    `marks`: variables that must be set too; without them this is not a task but, for example, a batch script. `first`:
+    number of the first task. `job`: variables that together identify one start of one job. `hosts`: where rank 0 may
+    be. `inside`: schedulers that may start this one, whose variables then describe its launcher. If `proof` is given it
+    must be set for that, because the other variables may also have been set by hand.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Scheduler:
     proof: str = ""
 
     def started(self, environ: Mapping[str, str]) -> bool:
-        """Whether this process looks like a task of it."""
+        """True if this process looks like a task of the scheduler."""
         return any(name in environ for name in self.rank) and all(name in environ for name in self.marks)
 
 
@@ -52,8 +52,8 @@ SCHEDULERS: tuple[Scheduler, ...] = (
         hosts=hostlists.named("MASTER_ADDR"),
         inside=("openmpi", "jsrun", "pmi", "pmix", *_BATCH), proof="TORCHELASTIC_RUN_ID",
     ),
-    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same. It comes
-    # before Open MPI, of which IBM's MPI is a kin: where both have variables, these are the more exact ones.
+    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same variables. It
+    # precedes Open MPI, from which IBM's MPI derives: if both have variables, these are more exact.
     Scheduler(
         "jsrun", "LSF (jsrun)",
         rank=("JSM_NAMESPACE_RANK",), size=("JSM_NAMESPACE_SIZE",),
@@ -80,23 +80,23 @@ SCHEDULERS: tuple[Scheduler, ...] = (
         local_rank="SLURM_LOCALID", job=("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
         hosts=hostlists.compact("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"),
     ),
-    # blaunch: numbers from 1, as Open MPI's orte/mca/ess/lsf reads them; IBM's LSF reference for the LSB_ ones.
+    # blaunch: numbers from 1, as in Open MPI's orte/mca/ess/lsf; LSB_ variables from IBM's LSF reference.
     Scheduler(
         "blaunch", "LSF (blaunch)",
         rank=("LSF_PM_TASKID",), size=("LSB_DJOB_NUMPROC",), first=1,
         job=("LSB_JOBID", "LSB_JOBINDEX"), hosts=hostlists.lsf,
     ),
-    # Torque's pbsdsh counts slots in PBS_VNODENUM; OpenPBS counts hosts in PBS_NODENUM and tells no size (pbsdsh(1)).
+    # Torque's pbsdsh counts slots in PBS_VNODENUM; OpenPBS counts hosts in PBS_NODENUM and sets no size (pbsdsh(1)).
     Scheduler(
         "pbs", "PBS (pbsdsh)",
         rank=("PBS_VNODENUM", "PBS_NODENUM"), size=("PBS_NP",), job=("PBS_JOBID",), hosts=hostlists.pbs,
     ),
-    # Kubernetes, "Indexed Job" and "Job with Pod-to-Pod Communication"; the number of pods is told to none of them.
+    # Kubernetes, "Indexed Job" and "Job with Pod-to-Pod Communication"; no pod gets the number of pods.
     Scheduler(
         "kubernetes", "Kubernetes (Indexed Job)",
         rank=("JOB_COMPLETION_INDEX",), size=(), job=(), hosts=hostlists.indexed_pod,
     ),
-    # PMIx alone, for example `srun --mpi=pmix` or prun; the size is asked for over PMIx, not told.
+    # PMIx alone, for example `srun --mpi=pmix` or prun; the size must be requested over PMIx, there is no variable.
     Scheduler(
         "pmix", "PMIx",
         rank=("PMIX_RANK",), size=(), job=("PMIX_NAMESPACE",), hosts=hostlists.batch, inside=_BATCH,

@@ -1,4 +1,4 @@
-"""A rank's place as the variables that Horovod reads with Gloo."""
+"""Variables with a rank's place, as Horovod reads them with Gloo."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from paceline.launch.rank.placement import Slot
 _ALWAYS = {
     "HOROVOD_CONTROLLER": "gloo",
     "HOROVOD_CPU_OPERATIONS": "gloo",
-    # What a rank prints is seen when it is printed, as under horovodrun.
+    # Show output at once, as under horovodrun.
     "PYTHONUNBUFFERED": "1",
 }
-# Where the user has chosen, the choice stays.
+# A choice of the user overrides these.
 _CHOSEN_BY_USER = ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME", "PYTHONUNBUFFERED")
 
 
 def of_slot(slot: Slot, address: str, port: int, interface: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of one rank; `address` and `port` are the rendezvous server's as this task reaches it."""
+    """Return the variables of one rank; `address` and `port`: the rendezvous server's, as this task reaches it."""
     made = {
         "HOROVOD_HOSTNAME": slot.hostname,
         "HOROVOD_RANK": str(slot.rank),
@@ -37,7 +37,7 @@ def of_slot(slot: Slot, address: str, port: int, interface: str, environ: Mappin
 
 
 def known_before(identity: Identity, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """What can be told without meeting the other tasks, and the names of what is agreed with them at the start."""
+    """Return the variables known before connecting to other tasks, and the names of those agreed at the start."""
     known = {"HOROVOD_RANK": str(identity.rank), "HOROVOD_SIZE": str(identity.size), **_ALWAYS}
     if identity.local_rank is not None:
         known["HOROVOD_LOCAL_RANK"] = str(identity.local_rank)

@@ -1,4 +1,4 @@
-"""`paceline record`: run an unmodified script under horovodrun and write down when its tensors and messages went."""
+"""`paceline record`: run an unmodified script under horovodrun and record the times of its tensors and messages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def prepare(path: Path) -> Path:
-    """The absolute form of `path` with leftovers of earlier runs removed. Raises UserError if it cannot be written.
+    """Return the absolute form of `path`, after removing files of earlier runs. Raises UserError if it is not writable.
 
-    An earlier trace is set aside until there is a new one: nobody shall plan from it after a run that left none.
+    An earlier trace is renamed until there is a new one, so that no plan is made from it after a run that left none.
     """
     path = path.absolute()
     outputs.check(path, "the trace")
@@ -37,9 +37,9 @@ def _set_aside(path: Path) -> Path:
 
 
 def collect(path: Path) -> trace.Trace:
-    """Merge what the ranks wrote for `path` into `path`, remove their files, and tell which ranks are missing.
+    """Merge the ranks' files for `path` into `path`, remove them, and report missing ranks.
 
-    A rank's file that cannot be used is named and left where it is. Raises UserError if no rank wrote a trace.
+    A rank's unusable file is named and left where it is. Raises UserError if no rank wrote a trace.
     """
     parts = trace.parts(path)
     usable: dict[Path, trace.Trace] = {}
@@ -76,7 +76,7 @@ def collect(path: Path) -> trace.Trace:
 
 
 def summary_table(merged: trace.Trace, title: str) -> Table:
-    """Medians over steps, one row per rank and one for all of them."""
+    """Return a table of medians over steps, one row per rank and one for all of them."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -110,7 +110,7 @@ def summary_table(merged: trace.Trace, title: str) -> Table:
 
 
 def slowest_table(merged: trace.Trace) -> Table:
-    """The tensors that took longest from hand-over to result."""
+    """Return a table of the tensors with the longest time from submission to result."""
     from rich.table import Table
 
     table = Table(title="Slowest tensors (median time from hand-over to result)", title_justify="left")
@@ -172,7 +172,7 @@ def record_command(
 
 
 def report(path: Path, picture: Path | None, code: int) -> int:
-    """Merge, print and draw what was traced; the exit code to end with, given that of the run."""
+    """Merge, print and draw the trace; return the exit code to end with, given that of the run."""
     try:
         merged = collect(path)
     except UserError as error:

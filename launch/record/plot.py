@@ -1,4 +1,4 @@
-"""The picture of one step: when each rank handed in its tensors and when the messages went."""
+"""Picture of one step: submission of tensors on each rank, and messages over time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ KIND_COLOURS = {"allreduce": "#d9822b", "broadcast": "#5b8c5a", "allgather": "#8
 NEXT_COLOUR = "#555555"
 OTHER_COLOUR = "#888888"
 LANE = 0.8  # height of a lane; lanes are 1 apart
-LEAST_TICK = 0.06  # height of an arrival's tick, also where there are many
+LEAST_TICK = 0.06  # height of an arrival's tick, even if there are many
 FLAT_SHARE = 0.04  # a bar narrower than this share of the axis gets an upright label
-UPRIGHT_SHARE = 0.013  # room that an upright label needs
+UPRIGHT_SHARE = 0.013  # minimal room for an upright label
 
 
 def step_figure(trace: Trace, index: int | None = None) -> Figure:
@@ -53,7 +53,7 @@ def step_figure(trace: Trace, index: int | None = None) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture in the form that the file's name asks for. Raises UserError if that cannot be done."""
+    """Write the picture in the format of the file's suffix. Raises UserError if that fails."""
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
@@ -80,7 +80,7 @@ def _origins(steps: Sequence[Step]) -> list[float]:
 
 
 def _next_ms(one: RankTrace, step: Step, origin_s: float) -> float | None:
-    """When the rank's next step begins, if that was recorded."""
+    """Time at which the rank's next step begins; None if it was not recorded."""
     length_ms = next((timed.time_ms for timed in timed_steps(one) if timed.step is step), None)
     return None if length_ms is None else 1e3 * (step.start_s - origin_s) + length_ms
 
@@ -92,7 +92,7 @@ def _end_ms(one: RankTrace, step: Step, origin_s: float) -> float:
 
 
 def _draw_rank(axes: Axes, one: RankTrace, step: Step, origin_s: float, base: float, end_ms: float) -> None:
-    """Both lanes of one rank: collectives at `base`, arrivals above them, and the wait behind both."""
+    """Draw both lanes of one rank: collectives at `base`, arrivals above them, and the wait behind both."""
     arrivals_ms = sorted(1e3 * (arrival.time_s - origin_s) for arrival in step.arrivals)
     last_ms = arrivals_ms[-1] if arrivals_ms else 1e3 * (step.start_s - origin_s)
     waiting_ms = next((timed.waiting_ms for timed in timed_steps(one) if timed.step is step), 0.0)

@@ -1,1 +1,1 @@
-"""Job files for schedulers: what the user asks for (job), each scheduler's own folder, and the command that writes."""
+"""Job files for schedulers: the job description, a folder for each scheduler, and the command that writes files."""

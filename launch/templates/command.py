@@ -29,7 +29,7 @@ DEFAULT_NAME = "paceline"
 
 
 class _Quantity(click.ParamType[Any]):
-    """A text that `parse` turns into a number, refused with the rule that it breaks."""
+    """A text that `parse` converts to a number; refused with the violated rule."""
 
     def __init__(self, name: str, parse: Any) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class _Quantity(click.ParamType[Any]):
 
 
 def _job_options() -> list[click.Option]:
-    """The options of every scheduler. None is what was not given: a kind that cannot express it refuses the others."""
+    """Options of every scheduler. None: not given, so that a kind without the option can refuse any other value."""
     count = click.IntRange(1)
     return [
         click.Option(["--name"], help=f"Name of the job (default: {DEFAULT_NAME})."),
@@ -72,7 +72,7 @@ def _job_options() -> list[click.Option]:
 
 
 class _TemplateCommand(click.Command):
-    """Keeps its own words for the file's first lines; whatever follows the user's command belongs to that command."""
+    """Keeps its own words for the file's first lines; all words after the user's command belong to that command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["paceline.template.words"] = tuple(args)
@@ -80,7 +80,7 @@ class _TemplateCommand(click.Command):
 
 
 def _command(scheduler: Scheduler) -> click.Command:
-    """The subcommand that writes this scheduler's files."""
+    """Return the subcommand that writes this scheduler's files."""
 
     @click.pass_context
     def callback(

@@ -1,4 +1,4 @@
-"""`paceline template ray` and `spark`: scripts whose ranks are started by an engine, and not by a launcher."""
+"""`paceline template ray` and `spark`: scripts whose ranks are started by an engine instead of a launcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from paceline.launch import console
 from paceline.launch.templates.output import write
 
-# What each script is; it is also an example, so that it is run by tests.
+# File and summary of each script; it is also an example, so that tests run it.
 ENGINES = {
     "ray": ("digits_ray.py", "a PyTorch script whose ranks are workers of Ray"),
     "spark": ("digits_spark.py", "a Keras script whose ranks are tasks of Spark"),
@@ -18,12 +18,12 @@ ENGINES = {
 
 
 def script(engine: str) -> str:
-    """The text of an engine's script."""
+    """Return the text of an engine's script."""
     return resources.files("paceline.examples").joinpath(ENGINES[engine][0]).read_text()
 
 
 def command(engine: str) -> click.Command:
-    """The subcommand that writes this engine's script."""
+    """Return the subcommand that writes this engine's script."""
     file, summary = ENGINES[engine]
 
     def callback(output: Path | None, force: bool) -> None:

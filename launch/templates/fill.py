@@ -1,7 +1,7 @@
-"""Template files, filled by Jinja. They only name values; whatever must be worked out is worked out in Python.
+"""Template files, filled by Jinja. They only name values; computation is done in Python.
 
-`@{name}` is a value and `@[ if name ]` a statement: shells, YAML and Dockerfiles have meanings of their own for Jinja's
-usual `{{` and `{%`.
+`@{name}` is a value and `@[ if name ]` a statement, because Jinja's usual `{{` and `{%` have meanings in shells, YAML
+and Dockerfiles.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SUFFIX = ".template"
 
 
 def fill(folder: Path, name: str, values: Values) -> str:
-    """The template `name` of `folder`, filled; lists become lines. Raises jinja2.UndefinedError: a defect of ours."""
+    """Fill the template `name` of `folder`; lists become lines. Raises jinja2.UndefinedError for a missing value."""
     environment = Environment(
         variable_start_string="@{", variable_end_string="}", block_start_string="@[", block_end_string="]",
         comment_start_string="@#", comment_end_string="#@", trim_blocks=True, keep_trailing_newline=True,

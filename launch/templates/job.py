@@ -1,4 +1,4 @@
-"""What the user asks for, the same for every scheduler, checked where no scheduler could make sense of it."""
+"""Job description common to all schedulers, with checks that do not depend on the scheduler."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from paceline import config
 from paceline.errors import UserError
 
-# Object names of Kubernetes are the narrowest; every other scheduler takes such a name, too. A Job's pods get a number
-# behind it.
+# Object names of Kubernetes are the most restricted; every other scheduler accepts them. Pods of a Job get a number as
+# suffix.
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9._/~][A-Za-z0-9._/:@+~-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -18,9 +18,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Job:
-    """One job. `cores` are of each rank, `gpus` and `memory_mib` of each node; None is what was not asked for.
+    """One job. `cores`: of each rank. `gpus` and `memory_mib`: of each node. None: not requested.
 
-    `variables` are what ranks find in their environment: the user's and Paceline's options.
+    `variables`: environment of the ranks: the user's and Paceline's options.
     """
 
     name: str
@@ -37,17 +37,17 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        """How many there are in all."""
+        """Number of ranks in total."""
         return self.nodes * self.ranks_per_node
 
     @property
     def cores_per_node(self) -> int:
-        """What the ranks of a node need together."""
+        """Number of cores for all ranks of a node."""
         return self.ranks_per_node * self.cores
 
 
 def check(job: Job) -> None:
-    """Raise UserError for what no scheduler can run."""
+    """Raise UserError for jobs that no scheduler can run."""
     if not _NAME.fullmatch(job.name):
         raise UserError(
             f"--name {job.name} cannot be used: a name has small letters, digits and dashes, at most 52, and begins "
@@ -74,7 +74,7 @@ def check(job: Job) -> None:
 
 
 def user_variables(pairs: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE pairs; raises UserError for other texts and for names that are Paceline's own."""
+    """Parse NAME=VALUE pairs; raises UserError for other texts and for names of Paceline's options."""
     made: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

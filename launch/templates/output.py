@@ -1,4 +1,4 @@
-"""A file is written whole or not at all, and none is overwritten unasked."""
+"""Write a file as a whole or not at all, and overwrite none without request."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from paceline.errors import UserError
 
 
 def write(path: Path, text: str, force: bool) -> None:
-    """Write `text` to `path`. Raises UserError if that cannot be, or if there is a file and `force` does not say so.
+    """Write `text` to `path`. Raises UserError if that fails, or if the file exists and `force` is not set.
 
-    Written beside the place first and moved then: whoever reads the file sees all of it, and after a failure (a full
-    disk, Ctrl-C) the old one is there unchanged.
+    It is written to a temporary file and then moved: readers see all of it, and after a failure (a full disk, Ctrl-C)
+    the old file is unchanged.
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder.", "Name a file with -o.")
@@ -26,7 +26,7 @@ def write(path: Path, text: str, force: bool) -> None:
             file.write(text)
         mask = os.umask(0)
         os.umask(mask)
-        name.chmod(0o666 & ~mask)  # as any new file; temporary ones are closed to others
+        name.chmod(0o666 & ~mask)  # as any new file; temporary ones are private
         name.replace(path)
     except OSError as error:
         raise UserError(

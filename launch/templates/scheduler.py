@@ -1,4 +1,4 @@
-"""What a scheduler declares: its kinds of files, its own options, and what a kind cannot express."""
+"""Declaration of a scheduler: its kinds of files, its options, and features that a kind lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Given = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of file. `cannot` and `needs` give for each flag (without dashes) the reason and what to do."""
+    """One kind of file. `cannot` and `needs`: for each flag (without dashes) the reason and the remedy."""
 
     name: str
     template: str
@@ -33,9 +33,9 @@ class Kind:
 class Scheduler:
     """One scheduler.
 
-    `values` gives what the templates in `folder` name beside what is common to all, from the job, the scheduler's own
-    options and the kind. `file` is an example of a name. `chooser` is the flag that chooses among `kinds`, the first of
-    which is the default.
+    `values`: returns template variables of `folder`, in addition to the common ones, from the job, the scheduler's
+    options and the kind. `file`: example of a file name. `chooser`: the flag that selects among `kinds`; the first is
+    the default.
     """
 
     name: str
@@ -48,20 +48,20 @@ class Scheduler:
 
     @property
     def folder(self) -> Path:
-        """Of its templates."""
+        """Folder of its templates."""
         return Path(__file__).parent / self.name
 
     def kind(self, name: str) -> Kind:
-        """The kind of that name."""
+        """Return the kind of that name."""
         return next(kind for kind in self.kinds if kind.name == name)
 
     def render(self, job: Job, given: Given, kind: Kind, made_by: str) -> str:
-        """The whole file."""
+        """Return the whole file."""
         return fill(self.folder, kind.template, {"made_by": made_by, **_common(job), **self.values(job, given, kind)})
 
 
 def _common(job: Job) -> dict[str, object]:
-    """What templates of every scheduler may name."""
+    """Template variables common to all schedulers."""
     return {
         "name": job.name,
         "nodes": job.nodes,
@@ -78,7 +78,7 @@ def _common(job: Job) -> dict[str, object]:
 
 
 def refuse(scheduler: Scheduler, kind: Kind, given: Given) -> None:
-    """Raise UserError for a flag that the kind cannot express, and for what it needs and is not given."""
+    """Raise UserError for a flag that the kind does not support, and for a missing flag that it needs."""
     chosen = f"paceline template {scheduler.name} --{scheduler.chooser} {kind.name}"
     for flag, (reason, remedy) in kind.cannot.items():
         if _is_given(given.get(flag.replace("-", "_"))):
@@ -98,7 +98,7 @@ def _is_given(value: Any) -> bool:
 
 
 def word_option(flag: str, meaning: str) -> Callable[[], click.Option]:
-    """An option whose value goes into the file as it is, and may therefore have no signs with a meaning there."""
+    """Option whose value is copied into the file as it is, and therefore must not contain special characters."""
 
     def check(_: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
         if value is not None and (not value or any(not (sign.isalnum() or sign in "._-+:/@,=%") for sign in value)):

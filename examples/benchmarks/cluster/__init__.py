@@ -3,7 +3,7 @@
     with Cluster(hosts=4, rate="1gbit") as cluster:
         cluster.run(["horovodrun", "-np", "4", "-H", cluster.host_list, sys.executable, "train.py"])
 
-docs/measurements/cluster.md says what is emulated and what is not.
+docs/measurements/cluster.md lists what is emulated and what is not.
 """
 
 from paceline.examples.benchmarks.cluster.cluster import Cluster

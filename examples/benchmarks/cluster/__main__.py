@@ -54,12 +54,12 @@ def cluster_command(hosts: int, rate: str | None, latency: str | None, slots: in
 
 
 def _run_attached(start: Callable[[], subprocess.Popen[Any]]) -> int:
-    """Wait for a command that has our terminal, as a shell does: signals end it, and we end after it."""
+    """Wait for a command that owns our terminal, as a shell does: signals end the command first, then this process."""
     process: subprocess.Popen[Any] | None = None
     early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        # Ctrl-C at a terminal reaches the command without us; everything else reaches only us.
+        # Ctrl-C at a terminal reaches the command directly; all other signals reach only this process.
         if process is None:
             early.append(number)
         elif not (number == signal.SIGINT and sys.stdin.isatty()):
@@ -69,7 +69,7 @@ def _run_attached(start: Callable[[], subprocess.Popen[Any]]) -> int:
         process = start()
         for number in early:
             process.send_signal(number)
-        # A signal that comes just before a call that blocks for good would be handled when the command has ended.
+        # A signal that arrives just before a blocking wait would be handled only after the command has ended.
         while (status := process.poll()) is None:
             time.sleep(_LOOK_S)
         return status

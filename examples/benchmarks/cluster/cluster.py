@@ -1,4 +1,4 @@
-"""The cluster as its users see it."""
+"""Emulated cluster: its public interface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paceline.launch import console
 
 MOST_HOSTS = 250
 REAP_TIMEOUT_S = 10.0
-# After a command was killed for its time limit, its output must end soon: nobody is left who could write.
+# After a command was killed at its time limit, its output ends soon: no process is left to write.
 DRAIN_TIMEOUT_S = 10.0
 
 Argv = Sequence[str | os.PathLike[str]]
@@ -36,24 +36,24 @@ class Cluster:
         with Cluster(hosts=4, rate="1gbit") as cluster:
             cluster.run(["horovodrun", "-np", "4", "-H", cluster.host_list, sys.executable, "train.py"])
 
-    Arguments:
+    Everything is removed when the block ends. If this process ends without leaving it, a guardian process cleans up.
+
+    Args:
         hosts: number of hosts, 1 to 250.
         rate: rate of every host's link in each direction, such as "200mbit" or "1gbit"; None for no limit.
-        slots: processes per host that `host_list` announces.
-        rates: one rate per host, in place of `rate`.
-        latency: how long every frame takes from host to host, one way, such as "2ms"; None for no more than the
-            machine itself takes.
+        slots: processes per host in `host_list`.
+        rates: one rate per host; replaces `rate`.
+        latency: one-way delay of every frame from host to host, such as "2ms"; None adds none to the machine's own.
 
-    Attributes, once entered:
-        names: names of the hosts, which resolve to their addresses in every host.
+    Attributes:
+        names: names of the hosts, which resolve to their addresses in every host (set on entry, as all attributes).
         addresses: their IPv4 addresses.
-        host_list: "host0:1,host1:1,...", as `horovodrun -H` takes it.
+        host_list: "host0:1,host1:1,...", the argument of `horovodrun -H`.
         tag: prefix of the network namespaces: `ip netns exec <tag>-host0 tcpdump -i eth0`.
 
-    Raises UserError for an argument that cannot be used, without root, and when a system program is missing;
-    ClusterError (a UserError) when the kernel refuses a step.
-
-    Everything is removed when the block ends, and by a guardian process when this process ends without leaving it.
+    Raises:
+        UserError: an argument is unusable, this user is not root, or a system program is missing.
+        ClusterError: (a UserError) the kernel refuses a step.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Cluster:
         self._remove()
 
     def _remove(self) -> None:
-        # A child that was forked inside the block and leaves it must not take its parent's cluster away.
+        # A child forked inside the block must not remove its parent's cluster when it leaves the block.
         if self._guarded is None or os.getpid() != self._owner_pid:
             return
         guarded, self._guarded = self._guarded, None
@@ -146,7 +146,7 @@ class Cluster:
         return host
 
     def command(self, argv: Argv, host: int = 0) -> list[str | os.PathLike[str]]:
-        """`argv` as a command that runs it in a host, in the current folder of this process."""
+        """Return a command that runs `argv` in a host, in the current folder of this process."""
         return self._hosts[self._index(host)].command(argv, str(Path.cwd()))
 
     def popen(
@@ -154,7 +154,7 @@ class Cluster:
     ) -> subprocess.Popen[Any]:
         """Start `argv` in a host; `env` is added to this process's environment. Other arguments: subprocess.Popen's.
 
-        The process that is returned is the command itself, so its pid can be signalled.
+        The returned process is the command itself, so its pid can be signalled.
         """
         return self._popen(argv, host, env, **popen_kwargs)[0]
 
@@ -175,10 +175,10 @@ class Cluster:
         host: int = 0,
         cwd: str | os.PathLike[str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `argv` in a host to its end, with output captured as text; `env` is added to our environment.
+        """Run `argv` in a host to its end, with output captured as text; `env` is added to this process's environment.
 
-        Raises ClusterError with the output so far if it has not ended after `timeout_s`; by then the command and all
-        that it started, on other hosts too, is killed. A status other than 0 is returned, not raised.
+        Returns the completed process, whatever its exit status. After `timeout_s` it kills the command and all
+        processes that it started, on other hosts too, and raises ClusterError with the output so far.
         """
         process, mark = self._popen(
             argv,
@@ -209,7 +209,7 @@ class Cluster:
         return subprocess.CompletedProcess(list(argv), process.returncode, output, errors)
 
     def _kill_run(self, process: subprocess.Popen[Any], mark: str) -> None:
-        """Kill a command, its process group, and whatever carries its mark on any host."""
+        """Kill a command, its process group, and all processes with its mark on any host."""
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -233,10 +233,10 @@ class Cluster:
 
 
 def _drain(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a killed process had printed; also collects its status."""
+    """Return the output of a killed process; also collects its status."""
     try:
         return process.communicate(timeout=DRAIN_TIMEOUT_S)
-    except subprocess.TimeoutExpired as expired:  # a process without the mark holds the pipe
+    except subprocess.TimeoutExpired as expired:  # a process without the mark holds the pipe open
         return _text(expired.output), _text(expired.stderr)
 
 

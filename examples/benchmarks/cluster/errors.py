@@ -1,4 +1,4 @@
-"""What a cluster raises when it cannot be made or a command in it does not end."""
+"""Error of a cluster that cannot be made, and of commands in it that do not end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paceline.errors import UserError
 class ClusterError(UserError):
     """A step of building, using or removing a cluster failed.
 
-    `output` is what the command concerned had printed until then (stdout, then stderr); empty where there is none.
+    `output`: what the command printed before (stdout, then stderr); empty if there is none.
     """
 
     def __init__(self, problem: str, remedy: str, output: str = "") -> None:

@@ -15,7 +15,7 @@ REMOVE_TIMEOUT_S = 60.0
 
 
 class Guarded:
-    """A promise that the cluster `tag` is removed when this process asks for it or ends."""
+    """Guarantees that the cluster `tag` is removed when this process requests it or ends."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
@@ -26,7 +26,7 @@ class Guarded:
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        # It must watch before there is anything to lose.
+        # The guardian must watch before anything exists that it has to remove.
         if not select.select([self._process.stdout], [], [], START_TIMEOUT_S)[0] or not self._process.stdout.readline():
             self._process.kill()
             self._process.wait(REMOVE_TIMEOUT_S)
@@ -37,7 +37,7 @@ class Guarded:
         self._process.stdout.close()
 
     def remove_cluster(self) -> None:
-        """Have everything removed and wait for it; raises ClusterError naming what stays."""
+        """Remove everything and wait for it. Raises ClusterError with the names of what remains."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(b"\n")
@@ -50,4 +50,4 @@ class Guarded:
             self._process.kill()
             status = self._process.wait(REMOVE_TIMEOUT_S)
         if status != 0:
-            remove(self._tag)  # the guardian was killed or failed: finish its work, or say what is in the way
+            remove(self._tag)  # the guardian was killed or failed: finish its work, or report what prevents it

@@ -1,9 +1,9 @@
-"""The process that removes a cluster when its owner asks for it or ends, in whatever way it ends.
+"""The process that removes a cluster when its owner requests it or ends, however it ends.
 
     python -m paceline.examples.benchmarks.cluster.guardian TAG OWNER_PID
 
-It is started before anything of the cluster exists, in a session of its own, and waits for a byte or the end of its
-standard input, or for the owner's death (a child that the owner forked may hold the other end of the pipe open).
+The owner starts it before anything of the cluster exists, in a separate session. It waits for a byte or the end of its
+standard input, or for the owner's death (a child that the owner forked may keep the other end of the pipe open).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SETTLE_S = 0.5
 
 
 def main(tag: str, owner_pid: int) -> int:
-    """Wait for the owner's end, then remove the cluster; 1 if something stays."""
+    """Wait for the owner's end, then remove the cluster. Return 1 if something remains."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
     try:
@@ -31,7 +31,7 @@ def main(tag: str, owner_pid: int) -> int:
     os.write(sys.stdout.fileno(), b"watching\n")
     select.select([sys.stdin.fileno(), owner], [], [])
     if select.select([owner], [], [], 0)[0]:
-        # Programs that it had just started to build the cluster may outlive it by a moment and add to it.
+        # Programs that the owner had just started to build the cluster may briefly outlive it and add to the cluster.
         time.sleep(SETTLE_S)
     try:
         remove(tag)

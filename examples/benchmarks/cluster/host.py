@@ -1,7 +1,7 @@
-"""One emulated host: its own host name, names of the other hosts, /sys and ssh, on the machine's file system.
+"""One emulated host: a host name, names of the other hosts, /sys and ssh, on the machine's file system.
 
-A host is a network namespace (see network.py) and a mount and a UTS namespace that two idle processes hold: `sleep`
-and sshd. Every command in the host enters the same three namespaces, because Horovod tells hosts apart by them.
+A host is a network namespace (see network.py) plus a mount and a UTS namespace, kept alive by two idle processes:
+`sleep` and sshd. Every command on the host enters the same three namespaces, because Horovod identifies hosts by them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NSSWITCH = Path("/etc/nsswitch.conf")
 
 
 def write_common_files(tag: str, state: Path, hosts_text: str) -> dict[Path, Path]:
-    """Files that every host sees in place of the machine's, written into `state`: target -> file or folder to show."""
+    """Write into `state` the files that hosts see instead of the machine's. Return target -> file or folder to show."""
     shown: dict[Path, Path] = {}
 
     def show(target: Path, name: str, text: str | None) -> None:
@@ -40,8 +40,8 @@ def write_common_files(tag: str, state: Path, hosts_text: str) -> dict[Path, Pat
         shown[target] = path
 
     show(Path("/etc/hosts"), "hosts", hosts_text)
-    # Names must come from that file alone: resolvers that are reached through a socket in the file system would
-    # answer from outside the cluster.
+    # Names must be resolved from that file only: resolvers reached through a socket in the file system would answer
+    # from outside the cluster.
     if _NSSWITCH.exists():
         lines = [line for line in _NSSWITCH.read_text().splitlines() if not line.strip().startswith("hosts:")]
         show(_NSSWITCH, "nsswitch.conf", "\n".join([*lines, "hosts: files"]) + "\n")
@@ -51,11 +51,11 @@ def write_common_files(tag: str, state: Path, hosts_text: str) -> dict[Path, Pat
     shown[Path("/etc/ssh/ssh_config")] = state / "ssh_config"
     if PAM_SERVICE.exists():
         shown[PAM_SERVICE] = state / "pam"
-    # The user's own ssh configuration comes before the system's and may send `host0` anywhere.
+    # The user's ssh configuration overrides the system's and may redirect `host0` anywhere.
     own_ssh = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".ssh"
     if own_ssh.is_dir():
         show(own_ssh, "no-ssh", None)
-    # horovodrun keeps there for an hour which hosts it reached, by name; these are other hosts.
+    # horovodrun caches there, for an hour and by name, which hosts it reached. The emulated hosts are different ones.
     horovod_cache = Path.home() / ".horovod"
     if not horovod_cache.exists():
         horovod_cache.mkdir(parents=True)
@@ -78,7 +78,7 @@ class Host:
         self._sshd = self._serve_ssh(write_server_config(state, self._dir, address))
 
     def _hold(self, shown: Mapping[Path, Path]) -> subprocess.Popen[bytes]:
-        # A fresh /sys shows this host's interfaces; the machine's control groups are put back into it.
+        # A new /sys shows the interfaces of this host; the machine's control groups are mounted into it again.
         sys_dir = shlex.quote(str(self._dir / "sys"))
         lines = [
             f"echo {self.name} > /proc/sys/kernel/hostname",
@@ -90,7 +90,7 @@ class Host:
             "echo ready",
             "exec sleep infinity >&2",
         ]
-        # Not private: a mount that the machine removes must go here too, or other clusters' namespaces would stay.
+        # Not private: an unmount on the machine must take effect here too, or other clusters' namespaces would remain.
         unshare = [tools.path_of("unshare"), "--mount", "--uts", "--propagation", "slave", "--"]
         log = self._dir / "setup.log"
         with log.open("wb") as errors:
@@ -135,11 +135,11 @@ class Host:
         return sshd
 
     def command(self, argv: Sequence[str | os.PathLike[str]], cwd: str) -> list[str | os.PathLike[str]]:
-        """`argv` as a command that enters this host and starts in the folder `cwd`."""
+        """Return `argv` as a command that enters this host and starts in the folder `cwd`."""
         if self._holder.poll() is not None:
             raise ClusterError(f"{self.name} is gone: the process that held it was killed.", "Make a new cluster.")
         held = f"/proc/{self._holder.pid}"
-        # Entering a mount namespace moves to its root, which in a chroot is not ours.
+        # Entering a mount namespace changes to its root, which in a chroot differs from ours.
         place = [f"--root={held}/root", f"--wd={held}/root"]
         enter = [*self._enter_network[:-1], f"--mount={held}/ns/mnt", f"--uts={held}/ns/uts", *place, "--"]
         return [*enter, "sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", cwd, *argv]

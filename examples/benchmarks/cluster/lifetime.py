@@ -1,9 +1,9 @@
-"""Names that say whose a cluster is, and removal of everything that bears one.
+"""Names that identify the owner of a cluster, and removal of everything with such a name.
 
 A cluster owns: network namespaces `/run/netns/<tag>-<host>`, the processes in them, and the folder `/run/<tag>`. All
-its links and mounts live inside its namespaces and end with them. The tag is `paceline-<pid>-<start>-<number>` with
-the owner's pid and start time (pids come again, the pair does not), so leftovers of a dead owner can be told from
-clusters in use.
+its links and mounts live inside its namespaces and end with them. The tag is `paceline-<pid>-<start>-<number>` with the
+owner's pid and start time. A pid may be reused but the pair may not, so leftovers of a dead owner can be distinguished
+from clusters in use.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _numbers = itertools.count()
 
 
 def start_time(pid: int) -> int | None:
-    """When process `pid` started, in clock ticks since boot; None if there is no such process or it is a zombie."""
+    """Start time of process `pid` in clock ticks since boot; None if there is no such process or it is a zombie."""
     try:
-        # The program's name is in parentheses and may itself hold spaces and parentheses.
+        # The program's name is in parentheses and may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -40,28 +40,28 @@ def start_time(pid: int) -> int | None:
 
 
 def new_tag() -> str:
-    """A tag for the next cluster of this process."""
+    """Return a tag for the next cluster of this process."""
     return f"paceline-{os.getpid()}-{start_time(os.getpid())}-{next(_numbers)}"
 
 
 def state_dir(tag: str) -> Path:
-    """The folder with keys, configurations and logs of a cluster. Root's alone: sshd refuses keys anyone may write."""
+    """Folder with a cluster's keys, configurations and logs. Only root may write: sshd refuses keys otherwise."""
     return RUN / tag
 
 
 def namespaces(tag: str) -> list[Path]:
-    """The network namespaces of a cluster."""
+    """Return the network namespaces of a cluster."""
     return sorted(NETNS.glob(f"{tag}-*"))
 
 
 def remember_created(tag: str, directory: Path) -> None:
-    """Note an empty folder outside the state folder that removal must take away."""
+    """Record an empty folder outside the state folder that removal must delete."""
     with (state_dir(tag) / "created").open("a") as notes:
         notes.write(f"{directory}\n")
 
 
 def processes_in(netns: Iterable[Path]) -> list[int]:
-    """The pids of all processes in these network namespaces."""
+    """Return the pids of all processes in these network namespaces."""
     wanted = set()
     for path in netns:
         try:
@@ -88,10 +88,10 @@ def _network_of(pid: int) -> tuple[int, int] | None:
 
 
 def kill_in(netns: list[Path], chosen: Callable[[int], bool] = lambda pid: True) -> list[int]:
-    """SIGKILL the processes in these namespaces for which `chosen` holds, until there are none; those that remain.
+    """Send SIGKILL to the processes in these namespaces that `chosen` selects until none is left. Return the survivors.
 
-    Being in the namespace is checked again after taking a handle on the process, so that a pid that was handed to a
-    stranger meanwhile is never hit.
+    Membership of the namespace is checked again after opening a pidfd of the process, so that a reused pid is never
+    killed.
     """
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while True:
@@ -119,7 +119,7 @@ def _is_in(pid: int, netns: list[Path]) -> bool:
 
 
 def remove(tag: str) -> None:
-    """Remove everything of a cluster; what is gone already is fine. Raises ClusterError naming what stays."""
+    """Remove everything of a cluster; missing parts are ignored. Raises ClusterError with the names of what remains."""
     problems = []
     paths = namespaces(tag)
     left = kill_in(paths)
@@ -129,7 +129,7 @@ def remove(tag: str) -> None:
         try:
             tools.call("ip", "netns", "delete", path.name)
         except ClusterError as error:
-            if path.exists():  # not removed by someone else meanwhile
+            if path.exists():  # not yet removed by another process
                 problems.append(str(error))
     state = state_dir(tag)
     try:
@@ -137,7 +137,7 @@ def remove(tag: str) -> None:
     except FileNotFoundError:
         created = []
     for directory in created:
-        with contextlib.suppress(OSError):  # in use by someone else by now, or gone
+        with contextlib.suppress(OSError):  # in use by another process, or removed
             Path(directory).rmdir()
     if not problems:
         shutil.rmtree(state, ignore_errors=True)
@@ -151,7 +151,7 @@ def remove(tag: str) -> None:
 
 
 def remove_stale() -> list[str]:
-    """Remove the clusters whose owner is dead; returns their tags. Needs root, as making them does."""
+    """Remove the clusters whose owner is dead and return their tags. Needs root, as creation does."""
     paths = [*RUN.glob("paceline-*"), *NETNS.glob("paceline-*")]
     found = {match[0]: match for path in paths if (match := _TAG.match(path.name))}
     stale = sorted(tag for tag, match in found.items() if start_time(int(match[1])) != int(match[2]))

@@ -1,9 +1,9 @@
 """The cluster's network: one namespace per host, and one for the switch that joins them.
 
-The switch is a bridge in a namespace of its own, or a process there that holds frames where the network has a latency
-(switch.py). So no link, address or route of the cluster ever exists in the machine's network: nothing can leave,
-firewalls of the machine do not apply, and address ranges cannot collide. Host k's cable is a veth pair: `eth0` in the
-host, `host<k>` at the switch. Each end sends through a token bucket, which makes a full-duplex link of the given rate.
+The switch is a bridge in a namespace of its own. If the network has a latency, it is a process there that holds frames
+(switch.py). Thus no link, address or route of the cluster ever exists in the machine's network: nothing can leave, the
+machine's firewalls do not apply, and address ranges cannot collide. Host k's cable is a veth pair: `eth0` in the host,
+`host<k>` at the switch. Each end sends through a token bucket, which makes a full-duplex link of the given rate.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SWITCH = "switch"
 
 @dataclass(frozen=True)
 class HostCounters:
-    """What one host's link has carried since it was made, Ethernet headers included, as the host's kernel counts.
+    """Traffic of one host's link since it was made, Ethernet headers included, as the host's kernel counts.
 
-    A packet here is what the kernel hands to the link: up to 64 KiB of TCP payload, not a frame.
+    A packet here is one buffer that the kernel passes to the link: up to 64 KiB of TCP payload, not a frame.
     """
 
     host: str
@@ -45,7 +45,7 @@ class Network:
     def __init__(self, tag: str, names: Sequence[str], rates_bit_s: Sequence[int | None], latency_ns: int = 0) -> None:
         self._tag = tag
         self.names = list(names)
-        # Distinct per cluster for the reader of logs; isolation does not rest on it.
+        # Distinct per cluster to help readers of logs; isolation does not depend on it.
         pid, _, number = tag.split("-")[1:]
         spread = (int(pid) * 31 + int(number)) & 0xFFFF
         self._prefix = f"10.{spread >> 8}.{spread & 0xFF}"
@@ -57,11 +57,11 @@ class Network:
             self._switched = Switched(self._entered(SWITCH), self.names, latency_ns, state_dir(tag) / "switch.log")
 
     def namespace(self, name: str) -> str:
-        """The name under which `ip netns` knows a host (or the switch)."""
+        """Return the name of a host (or the switch) for `ip netns`."""
         return f"{self._tag}-{name}"
 
     def enter(self, host: int) -> list[str]:
-        """The command prefix that runs a program in the network of a host."""
+        """Return the command prefix that runs a program in the network of a host."""
         return self._entered(self.names[host])
 
     def _entered(self, name: str) -> list[str]:
@@ -74,8 +74,8 @@ class Network:
         tools.call("ip", "netns", "add", self.namespace(SWITCH))
         if bridge:
             self._ip(SWITCH, f"link add {SWITCH} type bridge stp_state 0 forward_delay 0 mcast_snooping 0")
-        # The network is IPv4 alone: discovery of IPv6 link-local addresses would add packets to the counters. Hosts
-        # keep IPv6 on loopback.
+        # The network is IPv4 only: discovery of IPv6 link-local addresses would add packets to the counters. Hosts keep
+        # IPv6 on loopback.
         quiet = ""
         if Path("/proc/sys/net/ipv6").exists():
             quiet = "addrgenmode none"
@@ -109,12 +109,12 @@ class Network:
         self._limited[host] = rate_bit_s is not None
 
     def check(self) -> None:
-        """Raise ClusterError if hosts do not reach each other any more."""
+        """Raise ClusterError if hosts no longer reach each other."""
         if self._switched is not None:
             self._switched.check()
 
     def stop(self) -> str | None:
-        """End the switch; a sentence if it has not carried all frames as it should, None if it has."""
+        """Stop the switch. Returns a warning if it did not carry all frames, else None."""
         if self._switched is None:
             return None
         dropped = self._switched.stop()
@@ -125,7 +125,7 @@ class Network:
         return None
 
     def counters(self) -> list[HostCounters]:
-        """What each host's link has carried, in the order of hosts."""
+        """Return the traffic of each host's link, in the order of hosts."""
         result = []
         for name in self.names:
             statistics = json.loads(self._ip(name, f"-s -j link show dev {INTERFACE}"))[0]["stats64"]
@@ -135,6 +135,6 @@ class Network:
 
 
 def hosts_file(names: Sequence[str], addresses: Sequence[str]) -> str:
-    """The text of /etc/hosts in every host. A host's own name is its address on the network, never loopback."""
+    """Text of /etc/hosts in every host. A host's own name is its address on the network, never loopback."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     return "\n".join([*lines, *(f"{address} {name}" for name, address in zip(names, addresses, strict=True))]) + "\n"

@@ -1,4 +1,4 @@
-"""Rates of links: text to bits per second, and the token bucket that enforces a rate."""
+"""Link rates: text to bits per second, and the token bucket that enforces a rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REMEDY = f'Write a number and one of the units {", ".join(UNITS)}, for example 
 
 
 def parse_rate(text: str) -> int:
-    """Bits per second of a text like "1gbit" or "2.5mbit"; raises UserError that shows the text."""
+    """Return the bits per second of a text such as "1gbit" or "2.5mbit". Raises UserError with the text."""
     rate_bit_s = round(parse_quantity("rate", text, UNITS, _REMEDY))
     if not LOWEST_BIT_S <= rate_bit_s <= HIGHEST_BIT_S:
         raise UserError(f"The rate {text!r} cannot be used: it must lie between 10kbit and 100gbit.", _REMEDY)
@@ -36,11 +36,11 @@ class TokenBucket:
 
     @classmethod
     def for_rate(cls, rate_bit_s: int) -> TokenBucket:
-        """A bucket of 2 ms of traffic (two frames at least) and a queue of 50 ms (128 KiB at least).
+        """Return a bucket of 2 ms of traffic (at least two frames) and a queue of 50 ms (at least 128 KiB).
 
-        The bucket is what may pass at once after silence: larger, and small messages would not feel the rate;
-        smaller, and a timer that wakes a millisecond late loses throughput. Below 64 KiB the kernel splits the large
-        packets of TCP offload itself, so the devices' offload settings need no change.
+        The bucket is the burst that may pass after silence. With a larger one, the rate would not slow small messages;
+        with a smaller one, a timer that fires a millisecond late would lose throughput. Below 64 KiB the kernel splits
+        the large packets of TCP offload itself, so the devices' offload settings need no change.
         """
         bytes_per_s = rate_bit_s / 8
         burst_bytes = max(2 * FRAME_BYTES, round(bytes_per_s * _BURST_S))

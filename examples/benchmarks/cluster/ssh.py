@@ -1,4 +1,4 @@
-"""Keys and configuration files of a cluster's ssh, made for it alone and removed with it."""
+"""Keys and configuration files of a cluster's ssh, created for this cluster only and removed with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.examples.benchmarks.cluster import tools
 from paceline.examples.benchmarks.cluster.errors import ClusterError
 
-# Marks the processes of one `Cluster.run`; ssh carries it to the other hosts.
+# Marks the processes of one `Cluster.run`; ssh forwards it to the other hosts.
 RUN_VARIABLE = "EMULATED_CLUSTER_RUN"
 PAM_SERVICE = Path("/etc/pam.d/sshd")
 
@@ -21,7 +21,7 @@ password required pam_deny.so
 
 
 def write_common_files(state: Path, addresses: Sequence[str]) -> None:
-    """Keys, the client's configuration and sshd's PAM stack, shared by all hosts, into the folder `state`."""
+    """Write keys, the client's configuration and sshd's PAM stack, shared by all hosts, into the folder `state`."""
     for key in ("user_key", "host_key"):
         tools.call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "emulated-cluster", "-f", str(state / key))
     _write(state / "authorized_keys", (state / "user_key.pub").read_text())
@@ -47,7 +47,7 @@ Host *
 
 
 def write_server_config(state: Path, host_dir: Path, address: str) -> Path:
-    """The configuration of one host's sshd; returns its path. sshd writes `host_dir`/sshd.pid once it listens."""
+    """Write the configuration of a host's sshd; return its path. sshd writes `host_dir`/sshd.pid once it listens."""
     config = host_dir / "sshd_config"
     _write(
         config,
@@ -78,7 +78,7 @@ LogLevel ERROR
 
 
 def make_privilege_separation_dir() -> None:
-    """Make /run/sshd, which sshd wants and Debian makes only when its service starts. It stays, as there."""
+    """Create /run/sshd, which sshd needs and Debian creates only when its service starts. As on Debian, it stays."""
     directory = Path("/run/sshd")
     try:
         directory.mkdir(mode=0o755, exist_ok=True)

@@ -1,12 +1,13 @@
-"""The switch of a cluster whose network has a latency: a process that holds every frame for that long.
+"""Switch of a cluster with network latency: a process that delays every frame.
 
     python -m paceline.examples.benchmarks.cluster.switch LATENCY_NS OWNER_PID PORT...
 
-It is started in the switch's network namespace by switched.py. A port is the end of a host's cable there; frames are
-read from it and written to it through a packet socket, so that rates stay with the token buckets of the cable's ends.
-Large packets of TCP offload pass whole, as through a bridge: the header in front of each frame says how to cut them.
+switched.py starts it in the switch's network namespace. A port is the end of a host's cable there. Frames are read from
+it and written to it through a packet socket, so that the token buckets of the cable's ends determine rates. Large
+packets of TCP offload pass whole, as through a bridge: the header of each frame says how to segment them.
 
-It says `ready`, then carries frames until its standard input ends or its owner does. Then it says how many it dropped.
+It prints `ready`, then carries frames until its standard input or its owner ends. Then it prints the number of dropped
+frames.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from collections.abc import Iterable, Sequence
 OFFLOAD_BYTES = 10
 _TO = slice(OFFLOAD_BYTES, OFFLOAD_BYTES + 6)
 _FROM = slice(OFFLOAD_BYTES + 6, OFFLOAD_BYTES + 12)
-# The largest packet of offload is 64 KiB; the rest is headers.
+# The largest offload packet is 64 KiB; the rest is headers.
 _FRAME_BYTES = 2**16 + 256
-# No port is read for longer while others wait.
+# Most frames read from one port before others get their turn.
 _FRAMES_AT_ONCE = 64
 
-# Bounds for each port: frames that are not read yet, and as much again in its token bucket, both with the kernel's
-# overhead; frames that are held (64 MiB are half a second at 1 Gbit/s).
+# Bounds for each port: unread frames, and as many in its token bucket, both with the kernel's overhead; and delayed
+# frames (64 MiB are half a second at 1 Gbit/s).
 SOCKET_BUFFER_BYTES = 2**26
 HELD_BYTES = 2**26
 
@@ -47,11 +48,11 @@ _SO_RCVBUFFORCE = 33
 
 
 class Switch:
-    """A learning switch between `ports`, non-blocking sockets that keep the borders of frames.
+    """A learning switch between `ports`, non-blocking sockets that preserve frame boundaries.
 
-    Every frame leaves `latency_ns` after it was read or later, in the order of reading. It goes to the port where its
-    destination was last heard, to all others if it was not. `dropped` counts frames that came while `most_held_bytes`
-    were held, and those that a port's own buffer had no room for.
+    Every frame leaves at least `latency_ns` after it was read, in the order of reading. It goes to the port where its
+    destination address was last seen, otherwise to all other ports. `dropped` counts frames that arrived while
+    `most_held_bytes` were held, and frames that did not fit into a port's buffer.
     """
 
     def __init__(self, ports: Sequence[socket.socket], latency_ns: int, most_held_bytes: int) -> None:
@@ -59,7 +60,7 @@ class Switch:
         self._ports = list(ports)
         self._latency_ns = latency_ns
         self._most_held_bytes = most_held_bytes
-        self._held: deque[tuple[int, bytes, socket.socket]] = deque()  # due, frame, where it came in
+        self._held: deque[tuple[int, bytes, socket.socket]] = deque()  # due time, frame, source port
         self._held_bytes = 0
         self._heard: dict[bytes, socket.socket] = {}
 
@@ -81,7 +82,7 @@ class Switch:
         for _ in range(_FRAMES_AT_ONCE):
             try:
                 frame = port.recv(_FRAME_BYTES)
-            except OSError:  # there are no more, or the link was taken down
+            except OSError:  # no more frames, or the link was taken down
                 return
             self._heard[frame[_FROM]] = port
             if self._held_bytes + len(frame) > self._most_held_bytes:
@@ -105,12 +106,12 @@ class Switch:
             port.send(frame)
         except BlockingIOError:
             self.dropped += 1
-        except OSError:  # the queue of the link is full, which its token bucket counts, or the link is down
+        except OSError:  # the link's queue is full, which its token bucket counts, or the link is down
             pass
 
 
 def open_port(name: str) -> socket.socket:
-    """The packet socket of the interface `name`: gives what comes in there, offload header first."""
+    """Open a packet socket on the interface `name`: it receives incoming frames, offload header first."""
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     port.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, SOCKET_BUFFER_BYTES)
     port.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, SOCKET_BUFFER_BYTES)
@@ -121,13 +122,13 @@ def open_port(name: str) -> socket.socket:
 
 
 def unread(port: socket.socket) -> int:
-    """How many frames came to a packet socket while its buffer was full."""
+    """Number of frames that arrived at a packet socket while its buffer was full."""
     _, dropped = struct.unpack("II", port.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
     return int(dropped)
 
 
 def come_first() -> None:
-    """Be scheduled before ranks that compute, as the kernel's own switch is: frames are due whatever others do."""
+    """Schedule this process before ranks that compute, as the kernel's own switch is: frames must leave on time."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except OSError:  # a control group without real-time budget
@@ -136,19 +137,19 @@ def come_first() -> None:
 
 
 def main(latency_ns: int, owner_pid: int, names: Sequence[str]) -> int:
-    """Be the switch until the owner closes our input or ends."""
+    """Run the switch until the owner closes our input or ends."""
     try:
         owner = os.pidfd_open(owner_pid)
     except ProcessLookupError:
         return 0
     ports = [open_port(name) for name in names]
     switch = Switch(ports, latency_ns, HELD_BYTES * len(ports))
-    gc.disable()  # nothing here goes in circles, and to search thousands of frames takes longer than a frame may
+    gc.disable()  # no reference cycles here, and a collection over thousands of frames would delay frames
     come_first()
     os.write(sys.stdout.fileno(), b"ready\n")
     switch.carry((sys.stdin.fileno(), owner))
     dropped = switch.dropped + sum(map(unread, ports))
-    with contextlib.suppress(BrokenPipeError):  # nobody is left who wants to know
+    with contextlib.suppress(BrokenPipeError):  # no reader is left
         os.write(sys.stdout.fileno(), b"%d\n" % dropped)
     return 0
 

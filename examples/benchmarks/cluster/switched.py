@@ -1,4 +1,4 @@
-"""The owner's side of the switch that holds frames (see switch.py)."""
+"""The owner's side of the switch that delays frames (see switch.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_TIMEOUT_S = 10.0
 class Switched:
     """A running switch between the interfaces `names`, started with the command prefix `enter`; errors go to `log`.
 
-    It is in a network namespace of the cluster, so whatever removes the cluster ends it; it also ends with its owner.
+    It runs in a network namespace of the cluster, so removing the cluster ends it; it also ends with its owner.
     """
 
     def __init__(self, enter: Sequence[str], names: Sequence[str], latency_ns: int, log: Path) -> None:
@@ -42,7 +42,7 @@ class Switched:
             )
 
     def check(self) -> None:
-        """Raise ClusterError if the switch has ended: no host can reach another any more."""
+        """Raise ClusterError if the switch has ended: then no host can reach another."""
         if self._process.poll() is not None:
             raise ClusterError(
                 f"The switch of the emulated cluster ended with status {self._process.returncode}: no host reaches "
@@ -52,7 +52,7 @@ class Switched:
             )
 
     def stop(self) -> int | None:
-        """End the switch; how many frames it dropped because it fell behind, None if it ended before."""
+        """Stop the switch. Return the number of frames that it dropped under load; None if it ended before."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         line = self._line(STOP_TIMEOUT_S)
@@ -60,7 +60,7 @@ class Switched:
         return int(line) if line else None
 
     def _line(self, timeout_s: float) -> bytes:
-        """The next line that the switch says; empty if it ended, or says none in time."""
+        """Return the next line of the switch's output; empty if it ended or printed none in time."""
         assert self._process.stdout is not None
         return self._process.stdout.readline() if select.select([self._process.stdout], [], [], timeout_s)[0] else b""
 

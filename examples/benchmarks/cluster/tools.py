@@ -1,4 +1,4 @@
-"""The system programs a cluster is made with: found, named with their package when missing, and run with a limit."""
+"""System programs that create a cluster: found, named with their package if missing, and run with a time limit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ PACKAGES = {
 }
 COMMAND_TIMEOUT_S = 20.0
 
-# Where Debian keeps programs of the administrator, which the PATH of `su` and `sudo` may lack.
+# Debian's folders of administration programs, which the PATH of `su` and `sudo` may lack.
 _SYSTEM_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 
 
 def find(program: str) -> str | None:
-    """The absolute path of a program, or None."""
+    """Return the absolute path of a program, or None."""
     return shutil.which(program, path=os.environ.get("PATH", "") + os.pathsep + _SYSTEM_PATH)
 
 
 def path_of(program: str) -> str:
-    """The absolute path of one of PACKAGES; raises UserError naming its package."""
+    """Return the absolute path of one of PACKAGES. Raises UserError with its package."""
     path = find(program)
     if path is None:
         package = PACKAGES[program]
@@ -45,7 +45,7 @@ def path_of(program: str) -> str:
 
 
 def check() -> None:
-    """Raise UserError unless we are root, every program is there and we may make namespaces."""
+    """Raise UserError unless this process is root, every program is installed and namespaces may be created."""
     if os.geteuid() != 0:
         raise UserError(
             f"The emulated cluster needs root (network namespaces); this process runs as user {os.geteuid()}.",
@@ -61,7 +61,7 @@ def check() -> None:
     try:
         call("unshare", "--net", "--mount", "--uts", "true")
     except ClusterError as error:
-        # Root of a container is not always the machine's root.
+        # Root of a container does not always have the machine's privileges.
         raise UserError(
             f"This process is root, but cannot make network and mount namespaces: {error.output or error.problem}",
             "In a container, the cluster needs all privileges (docker run --privileged). In a chroot, its folder must "
@@ -70,7 +70,7 @@ def check() -> None:
 
 
 def call(program: str, *arguments: str, prefix: Sequence[str] = ()) -> str:
-    """Run one of PACKAGES, after `prefix`, and return what it printed; raises ClusterError with its own words."""
+    """Run one of PACKAGES, after `prefix`, and return its output. Raises ClusterError with the program's message."""
     argv = [*prefix, path_of(program), *arguments]
     shown = " ".join([program, *arguments])
     try:

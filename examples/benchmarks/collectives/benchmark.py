@@ -30,19 +30,20 @@ from paceline.launch.probe.buffers import Case
 from paceline.launch.probe.calls import MODEL
 from paceline.launch.quantities import ELEMENT_BYTES, size_bytes, size_name
 
-TURN_S = 1.0  # one system's part of a turn
+TURN_S = 1.0  # duration of one system's part of a turn
 MOST_CALLS = 50
 MEETING_S = 0.003  # of the ranks before a call
-# A first call is slower: ranks agree on a name, TCP finds its window, memory is new. It is left out where it is cheap.
+# A first call is slower: name negotiation, TCP's window, new memory. It is left out where it is cheap.
 WARM_UP_S = 0.5
 CALL_LIMIT_S = 300.0
-_MODEL = "bert-base"  # its tensors have these sizes in a model of any size
+_MODEL = "bert-base"  # its tensors have these sizes in a model of any total size
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Worlds of `hosts` emulated hosts (1: this machine) with a rank on each, or of `ranks` ranks of this machine.
 
-    `in_flight` messages are also submitted together. `model_mb`: also broadcast_parameters of a model of so many MB.
+    With `in_flight`, that number of messages is also submitted together. With `model_mb`, broadcast_parameters of a
+    model of that size in MB is also measured.
     """
 
     hosts: tuple[int, ...] = (4,)
@@ -57,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def worlds(self) -> list[tuple[int, int]]:
-        """Numbers of hosts and of ranks."""
+        """Pairs: number of hosts, number of ranks."""
         return [(1, ranks) for ranks in self.ranks] or [(hosts, hosts) for hosts in self.hosts]
 
     @property
@@ -68,7 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def model_case(model_bytes: int) -> Case:
-    """Return the broadcast of a model's parameters of about so many bytes."""
+    """Return the broadcast of a model's parameters of about `model_bytes` bytes."""
     model = models.find(_MODEL)
     scaled = [layer.scaled(model_bytes / model.gradient_bytes) for layer in model.layers]
     sizes = tuple(math.prod(shape) * ELEMENT_BYTES for layer in scaled for _, shape in layer.tensors)
@@ -76,7 +77,7 @@ def model_case(model_bytes: int) -> Case:
 
 
 class CallTeam(Team):
-    """The ranks of one system. `take` is one turn: calls of a case, and calls with messages in flight together."""
+    """The ranks of one system. `take` is one turn: calls of a case, and calls with several messages in flight."""
 
     def __init__(self, collective: Collective, settings: Settings, ranks: int, hosts: object) -> None:
         super().__init__(collective.system, ranks, hosts)  # type: ignore[arg-type]
@@ -88,7 +89,7 @@ class CallTeam(Team):
         self._call_s: dict[Case, float] = {}
 
     def take(self, case: Case) -> Turn:
-        """Let the ranks call for TURN_S."""
+        """Let the ranks make calls for TURN_S seconds."""
         figures = self._figures(case, *self._calls(case))
         if self._in_flight > 1 and case.operation != MODEL:
             together, _ = self._calls(Case(case.operation, case.size_bytes, self._in_flight))
@@ -100,7 +101,7 @@ class CallTeam(Team):
     def _calls(self, case: Case) -> tuple[list[Called], float | None]:
         """Return the figures of each rank, and the bytes that the busiest host sent per call."""
         if case not in self._call_s:
-            # The first calls say how many make up a turn.
+            # The first calls determine the number of calls in a turn.
             warm = self._bytes_per_s is None or case.size_bytes / self._bytes_per_s < WARM_UP_S
             self._call_s[case] = call_s(self.ask(Order(case, 1, warm), CALL_LIMIT_S, meetings=1))
         calls = count_for(TURN_S, self._call_s[case] + MEETING_S, 1, MOST_CALLS)
@@ -149,9 +150,9 @@ def message_s(called: Sequence[Called]) -> float:
 
 
 def ratios(collectives: Sequence[Collective], operation: str) -> list[Ratio]:
-    """Return the ratios over Horovod's and PyTorch's collectives, and of those with a codec over the same without.
+    """Return the ratios over Horovod's and PyTorch's collectives, and of systems with a codec over the same without.
 
-    They are of calls, and, with "_message" at the end, of messages alone.
+    They compare calls, and, with "_message" at the end, messages alone.
     """
     names = [one.system.name for one in collectives]
     pairs = [
@@ -166,7 +167,7 @@ def ratios(collectives: Sequence[Collective], operation: str) -> list[Ratio]:
 
 
 def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
-    """Measure one world after another, and in it one case after another."""
+    """Measure each world, and in it each case."""
     check_known(settings.operations, OPERATIONS)
     chosen, cases = [find(name) for name in settings.systems], settings.cases
     refused = {one.system.name: one.refusal for one in chosen if one.refusal}
@@ -202,7 +203,7 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
 
 
 def _growth(comparison: Comparison, case: Case, ranks: int, fewest: dict[Case, dict[str, float]]) -> list[str]:
-    """Lines about the time of a message over that among the fewest ranks, which come first."""
+    """Lines about the time of a message divided by its time among the fewest ranks, which are measured first."""
     found = {name: comparison.interval(name, "message_ms") for name in comparison.turns}
     medians = {name: one.median for name, one in found.items() if one is not None}
     before = fewest.setdefault(case, {**medians, "": ranks})

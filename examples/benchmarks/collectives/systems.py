@@ -1,4 +1,4 @@
-"""Systems that move messages between ranks."""
+"""Systems that send messages between ranks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 STOCK, DDP = HOROVODS, "ddp"
 RIVALS = (STOCK, DDP)
 _WORKER = "paceline.examples.benchmarks.collectives.worker"
-# Whatever the environment of the benchmark asks for; and nothing is merged with anything.
+# Overrides the environment of the benchmark; and no messages are merged.
 _HOROVOD = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "HOROVOD_FUSION_THRESHOLD": "0"}
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A system, and by operation the collective whose bound is its own; "" where none is known.
+    """A system, and by operation the collective whose lower bound applies to it; "" where none is known.
 
     `plain` is the name of the same system without its codec; "" for one without.
     """
@@ -36,7 +36,7 @@ class Collective:
 
     @property
     def refusal(self) -> str:
-        """Why it cannot be measured here; "" if it can."""
+        """Reason why it cannot be measured here; "" if it can."""
         try:
             config.read({name: text for name, text in self.system.env.items() if name.startswith(config.PREFIX)})
         except UserError as error:
@@ -45,7 +45,7 @@ class Collective:
 
 
 def find(name: str) -> Collective:
-    """Return horovod (stock), ddp, a collective of Paceline's, or one with a codec ("ring+q8").
+    """Return horovod (stock), ddp, one of Paceline's collectives, or one with a codec ("ring+q8").
 
     Raises UserError for an unknown one.
     """
@@ -65,7 +65,7 @@ def find(name: str) -> Collective:
         bounds = {BROADCAST: TREE, ALLREDUCE: RING, MODEL: TREE}
     else:
         bounds = {BROADCAST: LINEAR, REDUCE: LINEAR, ALLREDUCE: collective, MODEL: LINEAR}
-    # Whatever the collective is for allreduces, broadcasts and reductions go along a chain; codecs are for sums.
+    # With any collective for allreduces, broadcasts and reductions use a chain; codecs apply to sums only.
     able: tuple[str, ...] = (*OPERATIONS, MODEL) if collective in (STOCK, LINEAR, AUTO) else (ALLREDUCE,)
     if codec != EXACT:
         able = tuple(one for one in able if one in (REDUCE, ALLREDUCE))

@@ -18,7 +18,7 @@ from paceline.launch.probe.calls import Calls, HorovodCaller
 
 @dataclass(frozen=True)
 class Order:
-    """Make `calls` measured calls; with `warm_up` one more before them, at any moment."""
+    """Order of `calls` measured calls; with `warm_up`, one more before them, at any moment."""
 
     case: Case
     calls: int
@@ -27,10 +27,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Called:
-    """A value per call: begin and end by the machine's steady clock, processor time of all threads in between.
+    """Values per call: begin and end by the machine's monotonic clock, processor time of all threads in between.
 
     `message_s` is the time of the messages once the ranks had agreed on them, from the first one's beginning to the
-    last one's end; empty where a call is nothing but its message.
+    last one's end; empty where a call consists of its message alone.
     """
 
     begin_s: tuple[float, ...]
@@ -49,7 +49,7 @@ class Caller(Protocol):
 
 
 class CallWorker:
-    """Its first message has the operations that the rank can call."""
+    """A rank of a system. Its first message holds the operations that it supports."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -81,7 +81,7 @@ class CallWorker:
 
 
 def horovod_worker(place: Place, options: dict[str, Any]) -> CallWorker:
-    """Horovod's operations: over Gloo, or on Paceline's collectives, as the environment asks for."""
+    """Horovod's operations: over Gloo, or on Paceline's collectives if the environment selects one."""
     connect_horovod(place)
     return CallWorker(HorovodCaller(place.rank, place.size))
 
@@ -93,7 +93,7 @@ def torch_worker(place: Place, options: dict[str, Any]) -> CallWorker:
 
 
 class TorchCaller:
-    """A rank of the process group. Ranks need not agree on what comes next: a call is its message."""
+    """A rank of the process group. Ranks need no coordination: a call consists of its message."""
 
     operations = OPERATIONS
 

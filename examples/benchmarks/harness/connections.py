@@ -13,12 +13,12 @@ from paceline.examples.benchmarks.harness.hosts import interface_of
 from paceline.examples.benchmarks.harness.place import Place
 
 RENDEZVOUS_TIMEOUT_S = 60.0
-# A system waits for its turn longer than communication libraries expect a peer to be silent.
+# A system waits for its turn longer than communication libraries allow a peer to be silent.
 SILENCE_LIMIT_S = 24 * 3600
 
 
 def connect_torch(place: Place) -> None:
-    """Join torch.distributed's process group over Gloo. The file needs no port: all hosts share the file system."""
+    """Join torch.distributed's process group over Gloo. A file needs no port, and all hosts share the file system."""
     import torch.distributed as dist
 
     os.environ["GLOO_SOCKET_IFNAME"] = interface_of(place.host_addresses[place.host])
@@ -37,11 +37,11 @@ def connect_horovod(place: Place) -> None:
 
     with _rendezvous(place):
         hvd.init()
-        hvd.barrier()  # all ranks are connected, none needs the server any more
+        hvd.barrier()  # all ranks are connected; the server is no longer needed
 
 
 def counters() -> Mapping[str, int] | None:
-    """Return Horovod's totals so far: coordination rounds, messages, bytes. None if it has no hook points."""
+    """Return Horovod's totals so far: coordination rounds, messages, bytes. None if Horovod has no hook points."""
     from paceline.native import library as attach
 
     if not hasattr(attach.loaded("torch"), "horovod_paceline_counters"):
@@ -57,7 +57,7 @@ def publish(path: Path, text: str) -> None:
 
 
 def published(path: Path) -> str:
-    """Wait for a file of rank 0 and return its text. Raises TimeoutError where it does not appear."""
+    """Wait for a file of rank 0 and return its text. Raises TimeoutError if it does not appear."""
     deadline = time.monotonic() + RENDEZVOUS_TIMEOUT_S
     while not path.exists():
         if time.monotonic() > deadline:
@@ -68,7 +68,7 @@ def published(path: Path) -> str:
 
 @contextmanager
 def _rendezvous(place: Place) -> Iterator[None]:
-    """Set the variables that `horovodrun` would set; rank 0 runs the server meanwhile."""
+    """Set the variables that `horovodrun` would set; rank 0 runs the rendezvous server meanwhile."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
     from horovod.runner.http.http_server import RendezvousServer

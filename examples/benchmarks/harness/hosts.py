@@ -1,4 +1,4 @@
-"""Where ranks run: this machine over loopback, or emulated hosts with links of a given rate and latency."""
+"""Hosts for ranks: this machine over loopback, or emulated hosts with links of a given rate and latency."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIOCGIFADDR = 0x8915  # linux/sockios.h: the IPv4 address of an interface
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that have crossed a host's link since it exists."""
+    """Bytes that crossed a host's link since it was made."""
 
     sent_bytes: int
     received_bytes: int
@@ -31,24 +31,24 @@ class Hosts(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the hosts."""
         ...
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Their IPv4 addresses."""
+        """IPv4 addresses of the hosts."""
         ...
 
     def start(self, argv: Sequence[str], host: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start a process on a host, in a session of its own; `env` is added to this process's environment."""
+        """Start a process on a host, in its own session; `env` is added to this process's environment."""
         ...
 
     def traffic(self) -> list[Traffic] | None:
-        """What has crossed each host's link, or None where there are no links."""
+        """Return the traffic of each host's link, or None without links."""
         ...
 
 
-# A session of its own: Ctrl-C reaches the controller alone, which then ends its ranks in order.
+# An own session: Ctrl-C reaches only the controller, which then ends its ranks in order.
 _POPEN: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
 
 
@@ -59,16 +59,16 @@ class Loopback:
     addresses = ("127.0.0.1",)
 
     def start(self, argv: Sequence[str], host: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start a process here."""
+        """Start a process on this machine."""
         return subprocess.Popen(argv, env={**os.environ, **env}, **_POPEN)
 
     def traffic(self) -> list[Traffic] | None:
-        """None: loopback is no link."""
+        """Return None: loopback is not a link."""
         return None
 
 
 class Emulated:
-    """The hosts of an emulated cluster."""
+    """Hosts of an emulated cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -80,15 +80,16 @@ class Emulated:
         return self._cluster.popen(argv, host, env, **_POPEN)
 
     def traffic(self) -> list[Traffic] | None:
-        """What has crossed each host's link."""
+        """Return the traffic of each host's link."""
         return [Traffic(link.sent_bytes, link.received_bytes) for link in self._cluster.counters()]
 
 
 @contextmanager
 def open_hosts(count: int, rate: str | None, latency: str | None = None) -> Iterator[Hosts]:
-    """One host: this machine. More: an emulated cluster, which needs root, with links of `rate`, None: without limit.
+    """Context with `count` hosts: this machine, or from two hosts on an emulated cluster, which needs root.
 
-    `latency` is the time from host to host, one way; None: no more than the machine itself takes.
+    `rate`: rate of the links; None for no limit. `latency`: one-way time from host to host; None adds none to the
+    machine's own.
     """
     if count == 1:
         if latency is not None:
@@ -100,7 +101,7 @@ def open_hosts(count: int, rate: str | None, latency: str | None = None) -> Iter
 
 
 def interface_of(address: str) -> str:
-    """The network interface of this host that has the IPv4 address. Raises UserError if none has."""
+    """Network interface of this host with the IPv4 address. Raises UserError if there is none."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

@@ -1,4 +1,4 @@
-"""Who a rank is, and how it says that it has started."""
+"""Identity of a rank, and its first message."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A rank and its world. `host_names` and `host_addresses` list all hosts, which have equally many ranks.
+    """A rank and its world. `host_names` and `host_addresses` list all hosts, each with the same number of ranks.
 
-    `folder` is shared by all ranks of the system and used by nobody else; `control` is the controller's socket.
+    `folder` is private to the system and shared by all of its ranks; `control` is the controller's socket.
     """
 
     rank: int
@@ -26,13 +26,13 @@ class Place:
 
     @property
     def ranks_per_host(self) -> int:
-        """Ranks of one host; all hosts have equally many."""
+        """Ranks per host; equal on all hosts."""
         return self.size // len(self.host_names)
 
 
 @dataclass(frozen=True)
 class Hello:
-    """A rank has started; the controller stops and continues the process `pid`."""
+    """Message of a started rank; the controller stops and continues the process `pid`."""
 
     rank: int
     pid: int

@@ -1,8 +1,8 @@
-"""The program of a rank: it connects to its peers, and does what the controller orders until the controller closes.
+"""The program of a rank: it connects to its peers and executes the controller's orders until the controller closes.
 
     python -m paceline.examples.benchmarks.harness.rank PLACE SETUP OPTIONS
 
-A PLACE without a rank stands for all ranks of the world: this process imports PyTorch and forks them.
+A PLACE without a rank means all ranks of the world: this process imports PyTorch and forks them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paceline.examples.benchmarks.harness import system
 from paceline.examples.benchmarks.harness.place import Hello, Place
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# Imported once for all forked ranks. None of it starts a thread, which a fork would not have.
+# Imported once for all forked ranks. None of these modules starts a thread, which a fork would lose.
 _IMPORTED = (
     "horovod.torch",
     "horovod.runner.gloo_run",
@@ -43,7 +43,7 @@ def log_path(folder: str, rank: int) -> Path:
 
 
 def serve(place: Place, setup: str, options: dict[str, Any]) -> None:
-    """Connect, then answer orders. Leave without goodbyes of communication libraries: peers may be stopped."""
+    """Connect, then answer orders. Exit without shutting down communication libraries: peers may be stopped."""
     _prepare(place, place.rank)
     with Client(place.control, "AF_UNIX") as control:
         control.send(Hello(place.rank, os.getpid()))
@@ -58,7 +58,7 @@ def serve(place: Place, setup: str, options: dict[str, Any]) -> None:
 
 
 def fork_all(place: Place, setup: str, options: dict[str, Any]) -> int:
-    """Fork all ranks and wait for their end; 0, or the status of the first that failed, with which the others end."""
+    """Fork all ranks and wait for them. Return 0, or the status of the first that failed, after killing the others."""
     _prepare(place, 0)
     for module in (*_IMPORTED, setup.partition(":")[0]):
         importlib.import_module(module)
@@ -70,7 +70,7 @@ def fork_all(place: Place, setup: str, options: dict[str, Any]) -> int:
         if status and not failed:
             failed = os.waitstatus_to_exitcode(status) or 1
             for other in pids:
-                os.kill(other, signal.SIGKILL)  # also where it is stopped
+                os.kill(other, signal.SIGKILL)  # also if the process is stopped
     return failed
 
 
@@ -83,11 +83,11 @@ def _fork(place: Place, setup: str, options: dict[str, Any]) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(1)  # no code of the parent's may run here
+        os._exit(1)  # the child must not run the parent's code
 
 
 def _prepare(place: Place, rank: int) -> None:
-    """Leave no process behind, and write output into a file, to which SIGUSR1 adds the stack of every thread."""
+    """Die with the parent, and write output into a file, to which SIGUSR1 adds the stack of every thread."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

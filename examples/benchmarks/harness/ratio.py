@@ -26,12 +26,12 @@ class Ratio:
 
 
 def over(system: str, reference: str, figure: str, suffix: str = "") -> Ratio:
-    """Return the ratio of two systems, called "ddp_over_stock"; the suffix tells figures apart."""
+    """Return the ratio of two systems, such as "ddp_over_stock"; the suffix distinguishes figures."""
     return Ratio(f"{system}_over_{reference}{suffix}", system, (reference,), figure)
 
 
 def each_over(names: Sequence[str], references: Sequence[str], figure: str, suffix: str = "") -> list[Ratio]:
-    """Return the ratios of all systems but `references` over each of these; of the references alone, over the first."""
+    """Return the ratios of all other systems over each of `references`; of references only, over the first."""
     there = [name for name in references if name in names]
     others = [name for name in names if name not in references]
     if not others:

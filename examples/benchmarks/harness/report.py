@@ -1,4 +1,4 @@
-"""Results: as JSON, with the machine that they were measured on, and as tables."""
+"""Results: as JSON, with the machine on which they were measured, and as tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 DIGITS = 6
-# New network namespaces, emulated hosts among them, take it from here.
+# New network namespaces, including emulated hosts, inherit it from here.
 _CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure or a detail of each system: what stands above it, in which form, and in which unit."""
+    """A figure or a detail of each system: heading, format and unit."""
 
     title: str
     figure: str
@@ -34,9 +34,9 @@ class Column:
 
 @dataclass
 class Measured:
-    """One comparison and what is to be known about it: `facts` go into the JSON, `notes` are lines below the table.
+    """One comparison and facts about it: `facts` go into the JSON, `notes` are lines below the table.
 
-    `left_out` has systems that cannot be measured, and why.
+    `left_out` maps systems that cannot be measured to the reason.
     """
 
     title: str
@@ -50,8 +50,8 @@ class Measured:
 class Benchmark:
     """A kind of measurement: its settings, its results one after another, and their columns.
 
-    The first column is shown with its interval. `start_s` is about what a result takes beside measuring. `quick` are
-    settings that make it short.
+    The first column is shown with its interval. `start_s` is the approximate time of a result besides measuring.
+    `quick` holds settings that make it short.
     """
 
     title: str
@@ -93,7 +93,7 @@ def _version(distribution: str) -> str | None:
 
 
 def as_json(measured: Measured, about: Result) -> Result:
-    """Return a result for json.dumps; a figure that a system does not count is None."""
+    """Return a result for json.dumps; None for a figure that a system does not count."""
     comparison = measured.comparison
     return {
         "title": measured.title,
@@ -125,12 +125,12 @@ def _ratio(value: Interval) -> Result:
 
 
 def rounded(value: float) -> float:
-    """Return a figure as it stands in JSON."""
+    """Return a figure as written to JSON."""
     return round(value, DIGITS)
 
 
 def as_table(result: Result, rows: str, columns: Sequence[Column]) -> RenderableType:
-    """Return a row for each system, and below it a line for each ratio and note."""
+    """Return a row for each system, and below the rows a line for each ratio and note."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""A system: what benchmarks compare."""
+"""A system that benchmarks compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Worker(Protocol):
         ...
 
     def answer(self, order: Any, control: Connection) -> Any:
-        """Do what the controller orders and return the answer; `control` is for messages in between."""
+        """Carry out the controller's order and return the answer; `control` is for messages in between."""
         ...
 
 
@@ -35,7 +35,7 @@ class System:
 
     `setup` is "module:function" of a `Setup`. Each rank imports it and calls it once, with its place and with `options`
     (values of JSON). `env` is set on the ranks. `forked`: one process imports PyTorch and forks all ranks, which then
-    take 50 MB each in place of 250 MB; for ranks of this machine.
+    take 50 MB each instead of 250 MB; for ranks of this machine.
     """
 
     name: str
@@ -53,7 +53,7 @@ def load(setup: str) -> Setup:
 
 
 def check_known(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise UserError for a system that no table has."""
+    """Raise UserError for a system that is missing in the table."""
     for name in names:
         if name not in known:
             raise UserError(f"There is no system {name!r}.", nearest(name, list(known)))

@@ -1,9 +1,9 @@
-"""The ranks of one system, which do what they are told and are stopped in between.
+"""The ranks of one system, which execute orders and are stopped in between.
 
 Stopped means SIGSTOP. An idle system must use neither processor nor network, and Horovod's background threads exchange
-messages every millisecond however idle the program is. Connections survive (the kernel answers for a stopped process);
-what does not is a wait inside Gloo whose time runs out meanwhile, so connections.py sets high limits. A new start
-of the ranks in each turn would take seconds instead of milliseconds.
+messages every millisecond even in an idle program. Connections survive (the kernel answers for a stopped process). A
+wait inside Gloo that times out meanwhile does not, so connections.py sets high limits. Restarting the ranks in each
+turn would take seconds instead of milliseconds.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ READY_LIMIT_S = 600.0
 STOP_LIMIT_S = 10.0
 END_LIMIT_S = 10.0
 LOG_TAIL = 3000
-# From the moment when all ranks are ready to their call: all of them must have heard of it and sleep.
+# From the moment when all ranks are ready to their call: all of them must have received the time and sleep.
 _MARGIN_S, _MARGIN_PER_RANK_S = 1e-3, 0.5e-3
 
 AnyTeam = TypeVar("AnyTeam", bound="Team")
 
 
 class Team:
-    """`size` ranks of `system`, equally many on each of `hosts`; a context manager that leaves no process behind.
+    """`size` ranks of `system`, the same number on each of `hosts`; a context manager that leaves no process running.
 
     Entering starts and connects the ranks and stops them. `hello` has the first message of each rank. Raises UserError
     with the output of the rank in question when one ends, and with the stacks of all when one does not answer in time.
@@ -76,12 +76,12 @@ class Team:
         self._end()
 
     def get_ready(self) -> None:
-        """Do what must be done once, while the ranks run."""
+        """Prepare the ranks once, while they run."""
 
     def ask(self, order: Any, limit_s: float, meetings: int = 0) -> list[Any]:
-        """Let the ranks run, give all of them `order`, and stop them again; their answers, in the order of ranks.
+        """Let the ranks run, send `order` to all, and stop them again. Return their answers in rank order.
 
-        Meanwhile the ranks say `meetings` times that they are ready, and are told the moment at which all begin.
+        Meanwhile each rank reports `meetings` times that it is ready, and gets the moment at which all begin.
         """
         self._signal(signal.SIGCONT)
         before = self.hosts.traffic()
@@ -93,7 +93,7 @@ class Team:
         return answers
 
     def order(self, order: Any, limit_s: float, meetings: int = 0) -> list[Any]:
-        """Give an order to ranks that run already."""
+        """Send an order to ranks that already run."""
         self._send(order)
         for _ in range(meetings):
             self._answers(limit_s)
@@ -102,7 +102,7 @@ class Team:
 
     @property
     def folder(self) -> str:
-        """A folder that all ranks share and nobody else uses."""
+        """Folder that is private to the system and shared by all of its ranks."""
         assert self._dir is not None
         return self._dir.name
 
@@ -112,7 +112,7 @@ class Team:
         return list(self._pids.values())
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of the ranks."""
+        """Return the environment variables of the ranks."""
         return {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **self.system.env}
 
     def _start(self, control: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -125,7 +125,7 @@ class Team:
     def _begin(self) -> None:
         self._dir = _short_folder()
         control = str(Path(self.folder) / "control")
-        # Paths of sockets are seen across emulated hosts, which share the file system: control uses no network.
+        # Socket paths are visible to emulated hosts, which share the file system: control messages use no network.
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(control)
             listener.listen(self.size)
@@ -173,7 +173,7 @@ class Team:
         return [answers[rank] for rank in range(self.size)]
 
     def _stop(self) -> None:
-        """Stop the ranks; returns when none of them runs any more."""
+        """Stop the ranks; returns when none of them runs."""
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + STOP_LIMIT_S
         for rank, pid in self._pids.items():
@@ -204,7 +204,7 @@ class Team:
 
     def _signal_to(self, rank: int, number: signal.Signals) -> bool:
         """Return False if the rank has ended."""
-        # A process that nobody has waited for keeps its number, so this never hits a stranger.
+        # A process that has not been waited for keeps its number, so this never signals another process.
         if self._process_of(rank).poll() is not None:
             return False
         try:
@@ -255,7 +255,7 @@ class Team:
 
 
 def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder whose path leaves room for a socket's name: the kernel takes 107 bytes."""
+    """Return a temporary folder whose path leaves room for a socket's name: the kernel allows 107 bytes."""
     parent = tempfile.gettempdir()
     return tempfile.TemporaryDirectory(
         prefix="paceline-bench-", dir=parent if len(os.fsencode(parent)) < 70 else "/tmp"
@@ -265,7 +265,7 @@ def _short_folder() -> tempfile.TemporaryDirectory[str]:
 def _state(pid: int) -> str:
     """Return the state letter of a process; "" if it has ended."""
     try:
-        # The program's name is in parentheses and may itself contain some.
+        # The program's name is in parentheses and may contain some.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""

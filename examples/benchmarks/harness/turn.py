@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Turn:
-    """Figures by name, per step or per call; None where the system does not count one.
+    """Figures by name, per step or per call; None for a figure that the system does not count.
 
-    `details` have no median: a plan, the copies of weights of each stage. A report shows those of the last turn.
+    `details` have no median: a plan, or the copies of weights of each stage. A report shows the last turn's.
     """
 
     figures: Mapping[str, float | None]

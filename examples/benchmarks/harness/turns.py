@@ -1,7 +1,7 @@
-"""The systems in turn, A B C A B C ..., until their ratios are known well enough.
+"""The systems in turn, A B C A B C ..., until their ratios are known precisely enough.
 
-The machine may be shared: its speed changes from minute to minute, so times of different systems compare only within a
-turn, where they lie seconds apart.
+The machine may be shared: its speed changes from minute to minute, so times of different systems are comparable only
+within a turn, where they are seconds apart.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """End of measuring at the latest: seconds for a result (the start of ranks is not counted), and turns.
+    """Limits of a measurement: seconds per result (starting the ranks is not counted), and turns.
 
-    `settles`: measuring ends before that when all ratios are narrow.
+    `settles`: measuring ends earlier when all ratios are narrow.
     """
 
     time_s: float = 120.0
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass
 class Comparison:
-    """All turns of the systems, by name. `figure` is the one that matters; `ratios` are formed within turns."""
+    """All turns of the systems, by name. `figure` is the main figure; `ratios` are formed within turns."""
 
     turns: dict[str, list[Turn]]
     figure: str
@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def complete(self) -> int:
-        """The number of complete turns."""
+        """Number of complete turns."""
         return min(len(turns) for turns in self.turns.values())
 
     def value(self, ratio: Ratio) -> Interval:
@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def settled(self) -> bool:
-        """True if no ratio is wide any more; without ratios, no system's figure."""
+        """True if all ratios are narrow; without ratios, if each system's figure is."""
         if self.complete < FEWEST or not self.limits.settles:
             return False
         found = [self.value(ratio) for ratio in self.ratios]
@@ -64,7 +64,7 @@ class Comparison:
 
     @property
     def progress(self) -> str:
-        """A line about the turns so far."""
+        """Return a line about the turns so far."""
         parts = [f"turn {self.complete}"]
         for ratio in self.ratios[:SHOWN]:
             value = self.value(ratio)
@@ -80,7 +80,7 @@ def compare(
     tell: Tell = lambda text: None,
     what: str = "",
 ) -> Comparison:
-    """Let each system take its part of a turn, again and again, until the ratios are narrow or a limit is reached.
+    """Let each system take its part of a turn, repeatedly, until the ratios are narrow or a limit is reached.
 
     `takes` measures one part of a turn of each system. `tell` gets a line about each turn, with `what`.
     """
@@ -96,10 +96,10 @@ def compare(
 
 
 def count_for(time_s: float, each_s: float, fewest: int, most: int) -> int:
-    """Return how many steps or calls of `each_s` seconds fill a part of a turn of `time_s`, within bounds."""
+    """Return the number of steps or calls of `each_s` seconds that fill a part of a turn of `time_s`, within bounds."""
     return max(fewest, min(most, round(time_s / each_s)))
 
 
 def shown(name: str) -> str:
-    """Return a ratio's name for the eye: "ddp / stock"."""
+    """Return a ratio's name in readable form: "ddp / stock"."""
     return name.replace("_over_", " / ")

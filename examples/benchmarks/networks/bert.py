@@ -14,7 +14,7 @@ TOKENS = 128  # length of a training sequence
 
 
 def bert_base() -> tuple[Layer, ...]:
-    """BERT-base on sequences of 128 tokens (199 tensors; the dense gradient of the word table comes last)."""
+    """Return BERT-base on sequences of 128 tokens (199 tensors; the word table's dense gradient comes last)."""
     tables = (
         ("word.weight", (VOCABULARY, HIDDEN)),
         ("position.weight", (POSITIONS, HIDDEN)),

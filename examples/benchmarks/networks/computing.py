@@ -16,7 +16,7 @@ SEED = 20
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
-    # Without running statistics: they are buffers, which DDP would broadcast in every step and the others would not.
+    # Without running statistics: they are buffers, which only DDP would broadcast in every step.
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False),
         nn.BatchNorm2d(outputs, track_running_stats=False),
@@ -24,7 +24,7 @@ def _conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Seq
 
 
 class _Block(nn.Module):
-    """Two convolutions and what goes past them, through a 1 x 1 convolution where the width changes."""
+    """Two convolutions and the shortcut around them, a 1 x 1 convolution where the width changes."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -34,12 +34,12 @@ class _Block(nn.Module):
         self.shortcut = nn.Identity() if inputs == outputs else _conv(inputs, outputs, kernel=1, stride=stride)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """The block."""
+        """Return the output of the block."""
         return functional.relu(self.second(functional.relu(self.first(images))) + self.shortcut(images))
 
 
 def resnet20() -> nn.Sequential:
-    """The network that resnet.py describes."""
+    """Return the network that resnet.py describes."""
     widths = [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
     blocks = [_Block(inputs, outputs) for inputs, outputs in pairwise(widths)]
     ends = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], CLASSES)]
@@ -47,7 +47,7 @@ def resnet20() -> nn.Sequential:
 
 
 class ComputingNetwork(Network):
-    """ResNet-20 and one batch of this rank's own, the same in every step: the values do not change a step's time."""
+    """ResNet-20 and one batch of this rank, the same in every step: the values do not affect the time of a step."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class ComputingNetwork(Network):
         self._marks: list[torch.utils.hooks.RemovableHandle] = []
 
     def forward(self) -> torch.Tensor:
-        """The forward pass and the loss."""
+        """Return the loss of the forward pass."""
         if self.hurried:
             return 0 * torch.stack([parameter.sum() for parameter in self.parameters()]).sum()
         return functional.cross_entropy(self.layers(self._images), self._labels)
@@ -69,7 +69,7 @@ class ComputingNetwork(Network):
         return torch.optim.SGD(self.parameters(), lr=1e-8, momentum=0.9)
 
     def write_marks(self, first: int, rank: int) -> None:
-        """Compute as ever, and put marks in the gradients' place as each of them appears."""
+        """Compute as usual, and replace each gradient by a mark as it appears."""
         for index, parameter in enumerate(self.parameters(), first):
 
             def marked(gradient: torch.Tensor, index: int = index) -> torch.Tensor:
@@ -80,7 +80,7 @@ class ComputingNetwork(Network):
             self._marks.append(parameter.register_hook(marked))
 
     def unmark(self) -> None:
-        """Leave the gradients as they are computed again."""
+        """Keep the computed gradients again."""
         for mark in self._marks:
             mark.remove()
         self._marks.clear()

@@ -1,7 +1,7 @@
-"""What a network is to this benchmark: layers with tensors of real shapes, and how much work each layer is.
+"""Networks of this benchmark: layers with tensors of real shapes, and the amount of work of each layer.
 
 Work is counted in multiply-accumulates (MACs) of the forward pass for one sample. Normalisation and embedding layers
-have no matrix product; one MAC for each element they write stands for it. Activations, pooling and additions count
+have no matrix product; they count one MAC for each element they write. Activations, pooling and additions count
 nothing.
 """
 
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layer:
-    """One stretch of computation. Its tensors' gradients all exist when its backward ends; it may have none."""
+    """One stretch of computation. All gradients of its tensors exist when its backward ends; it may have no tensors."""
 
     name: str
     tensors: tuple[tuple[str, Shape], ...]
@@ -23,11 +23,11 @@ class Layer:
 
     @property
     def parameters(self) -> int:
-        """The number of elements of all tensors."""
+        """Number of elements of all tensors."""
         return sum(math.prod(shape) for _, shape in self.tensors)
 
     def scaled(self, factor: float) -> Layer:
-        """The same work with tensors of `factor` times as many elements (at least one), flattened."""
+        """Return a layer with the same work and flattened tensors of `factor` times as many elements (at least one)."""
         return Layer(
             self.name,
             tuple((name, (max(1, round(math.prod(shape) * factor)),)) for name, shape in self.tensors),
@@ -36,7 +36,7 @@ class Layer:
 
 
 def conv(name: str, inputs: int, outputs: int, kernel: int, out_side: int, bias: bool = False) -> Layer:
-    """A square convolution that writes `outputs` channels of `out_side` x `out_side`."""
+    """Square convolution with `outputs` output channels of `out_side` x `out_side`."""
     weight: tuple[tuple[str, Shape], ...] = (("weight", (outputs, inputs, kernel, kernel)),)
     return Layer(
         name,
@@ -51,5 +51,5 @@ def norm(name: str, width: int, positions: int) -> Layer:
 
 
 def dense(name: str, inputs: int, outputs: int, positions: int = 1) -> Layer:
-    """A fully connected layer with bias, applied at `positions` places."""
+    """Fully connected layer with bias, applied at `positions` places."""
     return Layer(name, (("weight", (outputs, inputs)), ("bias", (outputs,))), outputs * inputs * positions)

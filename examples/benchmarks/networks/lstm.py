@@ -1,7 +1,7 @@
 """The large LSTM language model of Zaremba et al. ("Recurrent Neural Network Regularization", 2014), with tied weights.
 
-Its gradients come all at once at the end of the backward pass. Every word of a sequence adds to those of the recurrent
-layers (on GPUs PyTorch computes them in one node of the graph); the table of words is used first, and last as the
+Its gradients appear all at once at the end of the backward pass. Every word of a sequence adds to the recurrent layers'
+gradients (on GPUs PyTorch computes them in one node of the graph). The table of words is used first, and last as the
 matrix of the decoder (Press and Wolf, "Using the Output Embedding to Improve Language Models", EACL 2017).
 """
 

@@ -1,4 +1,4 @@
-"""Very many small gradients: what each of them costs the host is longer than any layer computes."""
+"""A model of many small gradients: the host's cost of each is higher than the compute time of any layer."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ ELEMENTS = 1024  # 4 KiB of float32
 
 
 def many() -> tuple[Layer, ...]:
-    """A thousand layers of one tensor, all of the same work."""
+    """Return a thousand layers of one tensor, all with equal work."""
     return tuple(Layer(f"layer{index}", (("weight", (ELEMENTS,)),), 1) for index in range(TENSORS))

@@ -1,4 +1,4 @@
-"""A network small enough to try the harness on in a second."""
+"""A network small enough to try the harness in a second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from paceline.examples.benchmarks.networks.layers import Layer, conv, dense, nor
 
 
 def mini() -> tuple[Layer, ...]:
-    """Seven tensors of odd sizes and one layer without any."""
+    """Return seven tensors of odd sizes and one layer without tensors."""
     return (
         conv("conv", 3, 7, 3, 9),
         norm("norm", 7, 81),

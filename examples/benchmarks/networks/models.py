@@ -1,13 +1,12 @@
 """The models by name: layers and the time of one backward pass.
 
-The backward times belong to one imagined accelerator. ResNet-50 takes 300 ms for a batch of 32; BERT-base (32 sequences
-of 128 tokens), VGG-16 (32 images) and the LSTM (64 sequences of 35 words) take as much longer as they have more MACs,
-rounded to 100 ms. ResNet-20 is far too small to fill an accelerator; its 30 ms are mostly the starting of kernels.
-A forward pass takes half as long as a backward pass. Within a pass every layer takes the share of the time that it has
-of the MACs: the backward of a layer is twice its forward (gradients of inputs and of weights), a factor that cancels
-in the shares.
+The backward times belong to one imagined accelerator. ResNet-50 takes 300 ms for a batch of 32. The times of BERT-base
+(32 sequences of 128 tokens), VGG-16 (32 images) and the LSTM (64 sequences of 35 words) are in proportion to their
+MACs, rounded to 100 ms. ResNet-20 is far too small to fill an accelerator; its 30 ms are mostly kernel launches. A
+forward pass takes half as long as a backward pass. Within a pass, a layer's share of the time is its share of the MACs:
+the backward of a layer is twice its forward (gradients of inputs and of weights), a factor that cancels in the shares.
 
-A name that ends in -real stands for a network that computes on the processor (computing.py) and takes what it takes.
+A name that ends in -real means a network that computes on the processor (computing.py), in its actual time.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ BYTES_PER_ELEMENT = 4
 
 @dataclass(frozen=True)
 class Model:
-    """Layers in the order of the forward pass, and for how many milliseconds they sleep in one backward pass.
+    """Layers in the order of the forward pass, and the milliseconds that they sleep in one backward pass.
 
-    `computes`: they do not sleep, they compute.
+    `computes`: they compute instead of sleeping.
     """
 
     name: str
@@ -44,32 +43,32 @@ class Model:
 
     @property
     def tensors(self) -> int:
-        """The number of gradients per step."""
+        """Number of gradients per step."""
         return sum(len(layer.tensors) for layer in self.layers)
 
     @property
     def parameters(self) -> int:
-        """The number of elements of all gradients."""
+        """Number of elements of all gradients."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def gradient_bytes(self) -> int:
-        """The size of all gradients (float32)."""
+        """Size of all gradients in bytes (float32)."""
         return BYTES_PER_ELEMENT * self.parameters
 
     @property
     def forward_ms(self) -> float:
-        """The time of one forward pass in milliseconds."""
+        """Time of one forward pass in milliseconds."""
         return FORWARD_OVER_BACKWARD * self.backward_ms
 
     @property
     def compute_ms(self) -> float:
-        """The time of both passes in milliseconds."""
+        """Time of both passes in milliseconds."""
         return self.forward_ms + self.backward_ms
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The part of a pass that each layer takes; they add up to 1."""
+        """Share of a pass that each layer takes; the sum is 1."""
         total = sum(layer.macs for layer in self.layers)
         return tuple(layer.macs / total for layer in self.layers)
 
@@ -89,8 +88,9 @@ COMPUTING: dict[str, Callable[[], tuple[Layer, ...]]] = {"resnet20-real": resnet
 
 
 def find(name: str) -> Model:
-    """The model `name`; `name` may go on with -x<factor>, which scales the sizes of all tensors, and then with
-    -t<factor>, which scales the time of its passes: "resnet50-x0.1", "bert-base-x0.02-t0.5".
+    """Return the model `name`, such as "resnet50", "resnet50-x0.1" or "bert-base-x0.02-t0.5".
+
+    The suffix -x<factor> scales the sizes of all tensors; -t<factor> after it scales the time of the passes.
 
     Raises UserError for an unknown model and for a factor that is not a number above 0 and at most 10.
     """

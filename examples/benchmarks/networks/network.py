@@ -1,4 +1,4 @@
-"""What every network of the benchmark is to the systems that train it, and how its gradients are checked."""
+"""Common interface of the benchmark's networks, and the check of their gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PART = 13 * 2**16
 
 
 def _parts(gradient: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Where a part of the flattened gradient begins, the part, and j mod 13 for its elements j.
+    """Yield parts of the flattened gradient: start, the part, and j mod 13 for its elements j.
 
     In parts, because a temporary copy of the largest gradients on every rank would fill the machine's memory.
     """
@@ -24,41 +24,42 @@ def _parts(gradient: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Te
 
 
 def write_mark(gradient: torch.Tensor, index: int, rank: int) -> None:
-    """Fill the gradient of tensor `index` so that it tells whose it is: element j is 8 (rank + 1) + index mod 251 +
-    j mod 13.
+    """Fill the gradient of tensor `index` with values that identify its origin.
+
+    Element j is 8 (rank + 1) + index mod 251 + j mod 13.
     """
     for _, part, pattern in _parts(gradient):
         torch.add(pattern, 8 * (rank + 1) + index % 251, out=part)
 
 
 class Network(nn.Module, ABC):
-    """Called without arguments it makes a forward pass and returns a scalar, whose backward() makes the gradients.
+    """Module without inputs: a call makes a forward pass and returns a scalar, whose backward() makes the gradients.
 
-    All ranks begin with equal parameters. While `hurried`, passes take hardly any time and gradients may be anything.
+    All ranks begin with equal parameters. While `hurried`, passes take hardly any time and gradients are arbitrary.
     """
 
     hurried = False
-    _marked = -1  # so many times before
+    _marked = -1  # how many times before, minus 1
 
     @abstractmethod
     def optimizer(self) -> torch.optim.Optimizer:
-        """A new optimizer over the parameters, whose step() is the update that belongs to a training step."""
+        """Return a new optimizer over the parameters, whose step() is the update of a training step."""
 
     def mark(self, rank: int) -> None:
-        """Let the gradients tell whose they are from the next backward pass on, each time in another way."""
+        """Make gradients identify their origin from the next backward pass on, in a different way each time."""
         self._marked += 1
         self.write_marks(self._marked, rank)
 
     @abstractmethod
     def write_marks(self, first: int, rank: int) -> None:
-        """Let the gradient of tensor i be what `write_mark` writes for the index first + i."""
+        """Make the gradient of tensor i what `write_mark` writes for the index first + i."""
 
     @abstractmethod
     def unmark(self) -> None:
-        """Marked gradients have been checked."""
+        """End marking: the marked gradients have been checked."""
 
     def check_not_yet(self, size: int) -> None:
-        """Check that gradients are not the mean of marked ones: these are to be used in a later step.
+        """Check that gradients are not the mean of this step's marked ones, which a later step must use.
 
         Raises RuntimeError if they are.
         """
@@ -68,7 +69,7 @@ class Network(nn.Module, ABC):
     def check_mean(self, size: int) -> None:
         """Check that every `.grad` is the mean over `size` ranks of marked gradients.
 
-        Raises RuntimeError that names the first tensor that is not, the element, and both values.
+        Raises RuntimeError with the first wrong tensor and element, and both values.
         """
         wrong = self._wrong(size)
         if wrong is not None:

@@ -1,7 +1,7 @@
-"""A network whose layers sleep: compute takes time but no processor, as if it ran on an accelerator of its own.
+"""A network whose layers sleep: compute takes time but no processor, as on a separate accelerator.
 
-A real framework runs it: autograd walks the layers backwards, each layer's gradients appear when its share of the
-backward time is over, and the hooks of Horovod and DDP see them as they see any gradient. Nothing is calculated.
+A real framework runs it: autograd runs the layers' backward passes, each layer's gradients appear when its share of the
+backward time is over, and the hooks of Horovod and DDP are called as for any gradient. Nothing is computed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Accelerator:
         self._free_at_s = 0.0
 
     def begin(self) -> None:
-        """A pass starts now."""
+        """Begin a pass now."""
         self._free_at_s = time.monotonic()
 
     def fed(self, since_s: float) -> None:
-        """The host has waited since then for the weights of the next computation, which cannot begin before."""
+        """Record a wait of the host for weights since `since_s`; the next computation cannot begin before now."""
         now_s = time.monotonic()
         if now_s - since_s > WAIT_S:
             self._free_at_s = max(self._free_at_s, now_s)
@@ -53,12 +53,12 @@ class Accelerator:
 
 
 def _memory(shape: Shape) -> torch.Tensor:
-    """Zeros, float32. The system gives large ones pages only when they are written, so unused ones cost no memory."""
+    """Return float32 zeros. The kernel maps pages of large arrays only when written: unused ones cost no memory."""
     return torch.from_numpy(np.zeros(shape, dtype=np.float32))
 
 
 class _Pass(torch.autograd.Function):
-    """One layer's forward and backward. A scalar goes along to tie the layers together."""
+    """One layer's forward and backward pass. A scalar tensor connects the layers."""
 
     @staticmethod
     def forward(ctx: Any, layer: SleepingLayer, carrier: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
@@ -70,12 +70,12 @@ class _Pass(torch.autograd.Function):
     def backward(ctx: Any, *carriers: torch.Tensor) -> Any:
         layer: SleepingLayer = ctx.layer
         layer.accelerator.compute(layer.backward_s)
-        # A new view each time: autograd takes over a gradient that nobody else holds, and copies any other.
+        # A new view each time: autograd takes ownership of an unreferenced gradient, and copies any other.
         return None, carriers[0], *(values.detach() for values in layer.gradients)
 
 
 class _Turn(torch.autograd.Function):
-    """Behind the last layer: the start of the backward pass."""
+    """Start of the backward pass, after the last layer."""
 
     @staticmethod
     def forward(ctx: Any, accelerator: Accelerator, carrier: torch.Tensor) -> torch.Tensor:
@@ -104,7 +104,7 @@ class SleepingLayer(nn.Module):
         self.gradients = [_memory(shape) for _, shape in tensors]
 
     def forward(self, carrier: torch.Tensor) -> torch.Tensor:
-        """Sleep, and hand the scalar on; weights are read as a layer's are."""
+        """Sleep, and return the scalar; weights are read as in an ordinary layer."""
         begin_s = time.monotonic()
         for parameter in self.parameters():
             parameter.data_ptr()
@@ -127,7 +127,7 @@ class SleepingNetwork(Network):
             self.add_module(layer.name.replace(".", "_"), sleeping)
 
     def forward(self) -> torch.Tensor:
-        """The forward pass."""
+        """Run the forward pass."""
         self.accelerator.hurried = self.hurried
         self.accelerator.begin()
         carrier = torch.zeros((), requires_grad=True)
@@ -137,7 +137,7 @@ class SleepingNetwork(Network):
         return loss
 
     def optimizer(self) -> torch.optim.Optimizer:
-        """None that does anything."""
+        """Return an optimizer without effect."""
         return NoUpdate(self.parameters())
 
     def write_marks(self, first: int, rank: int) -> None:
@@ -146,7 +146,7 @@ class SleepingNetwork(Network):
             write_mark(gradient, index, rank)
 
     def unmark(self) -> None:
-        """Marks are as good as any other values."""
+        """Do nothing: marks are as good as any other values."""
 
     def _gradients(self) -> list[torch.Tensor]:
         return [gradient for layer in self.layers for gradient in layer.gradients]
@@ -159,4 +159,4 @@ class NoUpdate(torch.optim.Optimizer):
         super().__init__(params, {})
 
     def step(self, closure: Any = None) -> None:
-        """Nothing."""
+        """Do nothing."""

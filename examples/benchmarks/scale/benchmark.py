@@ -29,7 +29,8 @@ from paceline.horovod.check import built_from
 from paceline.launch.quantities import parse_quantity, size_bytes
 
 REST_S, REST_LIMIT_S = 2.0, 120.0
-# Merging takes smaller ones that come last for values such as a loss, which no plan has (core/fusion/monitor.h).
+# Merging treats smaller tensors that come last as values such as a loss, which no plan contains
+# (core/fusion/monitor.h).
 LEAST_BYTES = 68
 _OPERATION = "allreduce."  # Horovod's prefix of a tensor's name
 _SHOWN_RANKS = (32, 512, 4096)
@@ -38,7 +39,7 @@ _SHOWN_RANKS = (32, 512, 4096)
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Worlds of `ranks` ranks of this machine. A step has `tensors` gradients of `size` bytes in `parts` parts.
 
-    `latency`: simulated hosts are so far apart, one way, in addition to the hop on loopback.
+    `latency`: one-way latency between simulated hosts, in addition to the hop on loopback.
     """
 
     ranks: tuple[int, ...] = (2, 4, 8, 16, 32)
@@ -60,7 +61,7 @@ class ScaleTeam(StepTeam):
         self.rested = self.order(Rest(REST_S), REST_LIMIT_S)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of the ranks, with a plan of a message for each part where the system plans."""
+        """Return the environment of the ranks, with a plan of one message per part if the system plans."""
         options = self.system.options
         if not options["planned"]:
             return super().environment()
@@ -70,7 +71,7 @@ class ScaleTeam(StepTeam):
         return {**super().environment(), "PACELINE_FUSION": f"{FILE}{path}"}
 
     def figures(self, measured: Sequence[StepsMeasured]) -> dict[str, float | None]:
-        """Return figures per step: wall clock and messages of all ranks, the rest of rank 0; and those at rest."""
+        """Return figures per step (wall clock and messages of all ranks, the others of rank 0), and figures at rest."""
         first, steps = measured[0], measured[0].steps
         seen = messages_of(measured)
         return {
@@ -87,7 +88,7 @@ class ScaleTeam(StepTeam):
 
 
 def messages_of(measured: Sequence[StepsMeasured]) -> list[list[tuple[tuple[float, float], ...]]]:
-    """Return, for each step and each of its messages, what all ranks saw of it."""
+    """Return, for each step and each of its messages, all ranks' records of it."""
     steps = list(zip(*(one.messages or () for one in measured), strict=False))
     # The last message of the last step may not be written down yet.
     return [list(zip(*step, strict=False)) for step in steps[:-1] or steps]

@@ -29,8 +29,10 @@ _GRID = "#dddddd"
 
 
 def scale_figure(results: Sequence[dict[str, Any]]) -> Figure:
-    """Left: coordination of a step as measured, with what the fitted constants give. Right: simulated on hosts of their
-    own. `results` are those of the benchmark, by number of ranks; the last has what is simulated.
+    """Draw the coordination of a step by the number of ranks.
+
+    Left: as measured, with the fitted model. Right: simulated on separate hosts. `results` is the benchmark's list, by
+    number of ranks; the last one has the simulation.
     """
     figure = outputs.figure(figsize=(12, 5.2), layout="constrained")
     here, hosts = figure.subplots(1, 2, sharey=True)

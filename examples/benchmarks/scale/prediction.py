@@ -1,19 +1,19 @@
-"""What ranks tell each other before something is reduced: hops, messages, and from both the time, by number of ranks.
+"""Model of coordination: hops and messages before a reduction, and from both the time, by number of ranks.
 
 A coordination takes
 
     time = fixed + hops x (hop + latency) + messages x message
 
-- `hops` follow each other: who sends in one has waited for the one before. `hop` is what each takes on loopback, the
-  waking up of whoever waits for it with it; `latency` is what a network between the hosts adds, one way.
-- `messages` are those that the busiest rank handles one after another; `message` is the processor's time for one, sent
-  and received. Ranks that share the cores of one machine also share what all their messages cost: where that is more,
-  it takes the place of the busiest rank's.
-- `fixed` is there whatever the number of ranks, such as the wait for the next of Horovod's cycles.
+- `hops` are sequential: the sender of one has waited for the one before. `hop` is the time of each on loopback,
+  including the wake-up of its receiver; `latency` is the network's additional one-way time between hosts.
+- `messages`: number of messages that the busiest rank handles one after another; `message`: processor time to send and
+  receive one. Ranks that share the cores of one machine also share the cost of all their messages; if that is larger
+  than the busiest rank's, it replaces it.
+- `fixed` does not depend on the number of ranks, such as the wait for Horovod's next cycle.
 
-`fit` finds the three constants, none below 0, from coordinations measured on one machine: the least squares of relative
-errors, because times span several powers of ten. Hops and messages of one machine grow with different powers of the
-number of ranks p (p and p^2 along a ring), which is what tells them apart.
+`fit` finds the three constants, none below 0, from coordinations measured on one machine. It minimises the squares of
+relative errors, because times span several powers of ten. Hops and messages of one machine grow with different powers
+of the number of ranks p (p and p^2 along a ring), which makes the constants distinguishable.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from itertools import combinations
 
 import numpy as np
 
-# Up to so many ranks everybody tells everybody (core/coordination/round_phases.h).
+# Up to this number of ranks each rank sends to all others (core/coordination/round_phases.h).
 MOST_IN_ONE_HOP = 8
 
 
 @dataclass(frozen=True)
 class Work:
-    """One coordination: hops one after another, messages that the busiest rank handles, and those that all ranks do."""
+    """One coordination: sequential hops, messages of the busiest rank, and messages of all ranks."""
 
     hops: int
     messages: int
@@ -39,7 +39,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Constants:
-    """What was fitted, in seconds; see above."""
+    """Fitted constants in seconds; see the module."""
 
     fixed_s: float
     hop_s: float
@@ -47,7 +47,7 @@ class Constants:
 
 
 def ring(ranks: int) -> Work:
-    """The *and* of all ranks' bits as Horovod has Gloo do it, with its cache: an all-reduce along a ring."""
+    """AND of all ranks' bits as in Horovod with its cache: an all-reduce of Gloo along a ring."""
     hops = 2 * (ranks - 1)
     return Work(hops, hops, ranks * hops)
 
@@ -55,20 +55,20 @@ def ring(ranks: int) -> Work:
 def gathered(ranks: int) -> Work:
     """Horovod without its cache: rank 0 gathers lengths, then requests, and broadcasts a length, then its answer.
 
-    Gloo gathers in one hop, in which rank 0 receives from everybody, and broadcasts along a binomial tree.
+    Gloo gathers in one hop, in which rank 0 receives from all ranks, and broadcasts along a binomial tree.
     """
     depth = (ranks - 1).bit_length()
     return Work(2 + 2 * depth, 2 * (ranks - 1) + 2 * depth, 4 * (ranks - 1))
 
 
 def told(ranks: int) -> Work:
-    """The same *and* with PACELINE_WAKE=events: phases in which a rank tells some others, and is told by as many."""
+    """The same AND with PACELINE_WAKE=events: in each phase a rank sends to some others and receives from as many."""
     messages = sum(phases(ranks))
     return Work(len(phases(ranks)), messages, ranks * messages)
 
 
 def phases(ranks: int) -> list[int]:
-    """How many others a rank tells in each phase: everybody up to MOST_IN_ONE_HOP ranks, else k phases of radix r."""
+    """Number of ranks that a rank sends to in each phase: all up to MOST_IN_ONE_HOP ranks, else k phases of radix r."""
     count = 0
     while MOST_IN_ONE_HOP**count < ranks:
         count += 1
@@ -80,20 +80,20 @@ def phases(ranks: int) -> list[int]:
 
 
 def time_s(work: Work, constants: Constants, latency_s: float = 0.0, cores: int | None = None) -> float:
-    """Seconds of one coordination: of ranks with a processor each, or, with `cores`, of ranks that share so many."""
+    """Seconds of one coordination. Each rank has a processor, or with `cores` all ranks share that number of cores."""
     hops_s = work.hops * (constants.hop_s + latency_s)
     return constants.fixed_s + hops_s + handled(work, cores) * constants.message_s
 
 
 def handled(work: Work, cores: int | None) -> float:
-    """Messages that pass one after another: the busiest rank's, or a core's share of all, whichever are more."""
+    """Number of sequential messages: the busiest rank's, or a core's share of all, whichever is larger."""
     return work.messages if cores is None else max(work.messages, work.in_all / cores)
 
 
 def fit(measured: Sequence[tuple[Work, float]], cores: int) -> Constants:
-    """The constants at which coordinations of so many seconds, on one machine of `cores`, are met best.
+    """Return the constants that best fit the measured coordinations (work, seconds) on one machine of `cores`.
 
-    Raises ValueError without any, or for a time that is not above 0.
+    Raises ValueError without measurements, or for a time that is not above 0.
     """
     if not measured or any(seconds <= 0 for _, seconds in measured):
         raise ValueError("constants need coordinations that were measured and took some time")
@@ -101,7 +101,7 @@ def fit(measured: Sequence[tuple[Work, float]], cores: int) -> Constants:
     relative = rows / np.array([[seconds] for _, seconds in measured])
     goal = np.ones(len(measured))
     best, least = np.zeros(3), np.inf
-    # With three columns, trying every choice of those that are not 0 is simplest.
+    # With three columns, trying every choice of nonzero ones is simplest.
     for count in range(1, min(3, len(measured)) + 1):
         for columns in combinations(range(3), count):
             found, *_ = np.linalg.lstsq(relative[:, columns], goal, rcond=None)
@@ -114,7 +114,7 @@ def fit(measured: Sequence[tuple[Work, float]], cores: int) -> Constants:
 
 
 def worst_error(measured: Sequence[tuple[Work, float]], constants: Constants, cores: int) -> float:
-    """The largest relative error of the fit: 0.1 is 10 %."""
+    """Largest relative error of the fit: 0.1 is 10 %."""
     return max(abs(time_s(work, constants, cores=cores) / seconds - 1) for work, seconds in measured)
 
 

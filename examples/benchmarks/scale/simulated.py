@@ -1,8 +1,8 @@
-"""Coordination of more ranks than this machine has room for, from constants that what was measured gives.
+"""Coordination of more ranks than this machine can run, from constants fitted to measurements.
 
-The constants of a system are fitted to its coordinations on this machine, whose ranks share its cores
-(prediction.py says how). What is simulated has a processor for each rank, as ranks on hosts of their
-own have, and hops that take what they took on loopback and `latency_s` more.
+The constants of a system are fitted to its coordinations on this machine, whose ranks share its cores (see
+prediction.py). The simulation has a processor for each rank, as ranks on separate hosts have. Its hops take the time on
+loopback plus `latency_s`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from paceline.examples.benchmarks.scale.prediction import Constants, fit, time_s, worst_error
 from paceline.examples.benchmarks.scale.systems import ScaleSystem
 
-# Three constants need as many numbers of ranks.
+# Three constants need three numbers of ranks.
 FEWEST_RANKS = 3
 MOST_RANKS = 4096
 RANKS = tuple(2**power for power in range(1, MOST_RANKS.bit_length()))
@@ -21,10 +21,10 @@ RANKS = tuple(2**power for power in range(1, MOST_RANKS.bit_length()))
 
 @dataclass(frozen=True)
 class Simulation:
-    """One system in steps of `parts` parts. Times are of a step's coordinations, by number of ranks, in seconds.
+    """One system in steps of `parts` parts. Times are seconds of a step's coordinations, by number of ranks.
 
-    `here_s`: on this machine, of the numbers of ranks that were measured; `error`: how far these are from what was
-    measured, at most, relative to it. `hosts_s`: on hosts of their own, of RANKS.
+    `here_s`: fitted times on this machine, for the measured numbers of ranks. `error`: their largest relative error.
+    `hosts_s`: times with a host for each rank, for RANKS.
     """
 
     constants: Constants
@@ -36,9 +36,10 @@ class Simulation:
 def simulate(
     system: ScaleSystem, parts: int, measured_s: Mapping[int, float], cores: int, latency_s: float
 ) -> Simulation | None:
-    """What follows from a step's coordinations on this machine of `cores`, by number of ranks; None from too few, and
-    where they are best met by constants under which nothing grows with the ranks: that is noise, and says nothing of
-    more ranks.
+    """Simulate from a step's coordination seconds on this machine of `cores`, by number of ranks.
+
+    Returns None for too few measurements. Also returns None if the best constants do not grow with the number of ranks:
+    the measurements are noise then.
     """
     if len(measured_s) < FEWEST_RANKS:
         return None

@@ -1,4 +1,4 @@
-"""Ways of agreeing on what to reduce, all of them Horovod over Gloo."""
+"""Kinds of coordination, all of them in Horovod over Gloo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.examples.benchmarks.scale.prediction import Way, gathered, ring, told
 
 UNCACHED, CACHED, EVENTS, ARMED = "uncached", "cached", "events", "armed"
-# Whatever the environment of the benchmark asks for.
+# Overrides the environment of the benchmark.
 _STOCK = {
     "HOROVOD_CACHE_CAPACITY": "1024",
     "HOROVOD_CYCLE_TIME": "1",
@@ -18,7 +18,7 @@ _STOCK = {
     "PACELINE_FUSION": "threshold",
 }
 _EVENTS = {**_STOCK, "PACELINE_WAKE": "events"}
-# A plan that is looked at again would be measured while steps are.
+# With re-evaluation, the plan's checks would run during measured steps.
 _ARMED = {**_EVENTS, "PACELINE_ARMED": "yes", "PACELINE_DEBUG": "fusion_watch_steps=0"}
 
 
@@ -26,8 +26,7 @@ _ARMED = {**_EVENTS, "PACELINE_ARMED": "yes", "PACELINE_DEBUG": "fusion_watch_st
 class ScaleSystem:
     """`env` is set on its ranks; `way` is the course of one coordination among a number of ranks.
 
-    `once`: one coordination in a step, in place of one for each part. `planned`: it merges by plan, a message for each
-    part.
+    `once`: one coordination per step instead of one per part. `planned`: it merges by plan, one message per part.
     """
 
     name: str
@@ -37,7 +36,7 @@ class ScaleSystem:
     planned: bool = False
 
     def coordinations(self, parts: int) -> int:
-        """Return how many coordinations a step has."""
+        """Return the number of coordinations of a step."""
         return 1 if self.once else parts
 
 

@@ -1,4 +1,4 @@
-"""A rank whose steps are nothing but gradients, submitted part by part."""
+"""A rank whose steps only submit gradients, part by part."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from paceline.examples.benchmarks.steps.worker import Measured, Run, StepWorker,
 from paceline.launch.quantities import ELEMENT_BYTES
 
 WARM_UP_STEPS = 3  # the response cache is filled after the first
-# Between the end of a step and the next one's first gradients, where training computes.
+# Pause between the end of a step and the next one's first gradients, where training would compute.
 PAUSE_S = 2e-3
-# Horovod's last round and its timers end meanwhile.
+# Time for Horovod's last round and its timers to end.
 SETTLE_S = 0.3
 _NAME = "scale.part{part:02}.tensor{index:04}"
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Submit nothing for so many seconds."""
+    """Order to submit nothing for `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Rested:
-    """What one rank used meanwhile: all threads, and Horovod's background thread."""
+    """Usage of one rank during a rest: of all threads, and of Horovod's background thread."""
 
     process: Used
     background: Used
 
 
 def names_of(tensors: int, parts: int) -> list[list[str]]:
-    """Return the names of each part's tensors; the first parts have one more where parts cannot be equal."""
+    """Return the names of each part's tensors, spread as evenly as possible; the first parts have one more."""
     least, more = divmod(tensors, parts)
     return [[_NAME.format(part=part, index=index) for index in range(least + (part < more))] for part in range(parts)]
 
@@ -79,7 +79,7 @@ class PartsWorker(StepWorker):
                 hvd.synchronize(handle)
 
     def checked_step(self) -> None:
-        """Make a step whose means are known."""
+        """Make a step and check its means against known values."""
         for number, tensor in enumerate(self._tensors()):
             tensor.fill_(self._rank + number)
         self.step()

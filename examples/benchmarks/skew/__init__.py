@@ -1,5 +1,5 @@
-"""One allreduce whose ranks come late, after the micro-benchmark of eager-SGD.
+"""One allreduce with late ranks, after the micro-benchmark of eager-SGD.
 
 benchmark.py  settings, turns and columns
-worker.py     what a rank does; model.py, closed forms
+worker.py     program of a rank; model.py, closed forms
 """

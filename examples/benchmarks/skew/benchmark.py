@@ -1,4 +1,4 @@
-"""The eager-SGD paper's micro-benchmark: latencies of full and partial allreduces when rank r comes r skews late.
+"""The eager-SGD paper's micro-benchmark: latencies of full and partial allreduces when rank r is r skews late.
 
 Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020,
 section 7.1 and figure 9.
@@ -62,7 +62,7 @@ def take(team: Team, settings: Settings, size_bytes: int, system: str) -> Turn:
 
 
 def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
-    """Measure one size after another."""
+    """Measure each size."""
     check_known(settings.systems, model.SYSTEMS)
     env = {
         "HOROVOD_CYCLE_TIME": f"{settings.cycle_ms:g}",

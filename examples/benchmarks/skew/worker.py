@@ -1,6 +1,6 @@
-"""A rank that comes late for allreduces: rank r by r skews.
+"""A rank that is late for allreduces: rank r by r skews.
 
-All ranks are processes of this machine, so that CLOCK_MONOTONIC is the same for all of them.
+All ranks are processes of this machine, so they share CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from paceline.launch.quantities import ELEMENT_BYTES
 
 # The first round of a name waits for all ranks; after the second Horovod's response cache is filled.
 WARM_UP_CALLS = 2
-# From the agreement on a start to the start: with fewer cores than ranks they hear of it one after another.
+# From the agreement on a start to the start: with fewer cores than ranks they receive it one after another.
 MARGIN_S = 0.01
 
-# Seconds from a call to its return, seconds by which its sleep ended late, contributions that came in time.
+# Seconds from a call to its return, seconds by which its sleep ended late, contributions that arrived in time.
 Sample = tuple[float, float, int]
 
 
 @dataclass(frozen=True)
 class Order:
-    """Make `calls` calls of `system` without skew, and in turn as many with `skew_s` between two ranks."""
+    """Order of `calls` calls of `system` without skew, alternating with as many with `skew_s` between two ranks."""
 
     system: str
     size_bytes: int
@@ -38,8 +38,9 @@ class Order:
 
 
 class SkewWorker:
-    """A rank of Horovod's world. Each system has a name of its own with skew and without: rounds of one do not carry
-    what came too late in another.
+    """A rank of Horovod's world.
+
+    Each system uses different names with and without skew, so that no round includes late contributions of another.
     """
 
     hello = None
@@ -64,7 +65,7 @@ class SkewWorker:
         return time.monotonic() - arrived_s, arrived_s - planned_s, fresh
 
     def _channel(self, order: Order, name: str) -> Callable[[], int]:
-        """Return a call under this name, after the calls that warm it up."""
+        """Return a call under this name, after its warm-up calls."""
         if name not in self._channels:
             hvd, tensor = self._hvd, torch.ones(order.size_bytes // ELEMENT_BYTES)
 
@@ -73,7 +74,7 @@ class SkewWorker:
                 return hvd.size()
 
             def partial() -> int:
-                # Initiators differ between sizes: a seed that draws late ones often would mark all sizes alike.
+                # Initiators differ between sizes: a seed that often selects late ranks would affect all sizes.
                 return hvd.partial_allreduce(tensor, name, quorum=order.system, seed=order.size_bytes)[1]
 
             self._channels[name] = full if order.system == SYNC else partial
@@ -83,6 +84,6 @@ class SkewWorker:
         return self._channels[name]
 
     def _meet(self) -> float:
-        """Wait for all ranks; the time of the last one's arrival, the same on all ranks."""
+        """Wait for all ranks. Return the arrival time of the last one, equal on all ranks."""
         now = torch.tensor([time.monotonic()], dtype=torch.float64)
         return float(self._hvd.allreduce(now, op=self._hvd.Max, name="skew.meet").item())

@@ -23,7 +23,7 @@ from paceline.stages.costs import costs
 
 PACELINE, TORCH = "paceline", "torch"
 SYNCHRONOUS, LATE = ("gpipe", "1f1b"), ("pipemare", "pipemare_eager")
-# System -> library and schedule. Each library has ranks of its own, which follow all of its schedules.
+# System -> library and schedule. Each library has separate ranks, which run all of its schedules.
 SYSTEMS = {name: (PACELINE, name) for name in schedules.SCHEDULES}
 SYSTEMS |= {f"{TORCH}_{name}": (TORCH, name) for name in SYNCHRONOUS}
 _HERE = "paceline.examples.benchmarks.stages"
@@ -31,13 +31,13 @@ LIBRARIES = {
     PACELINE: System(PACELINE, f"{_HERE}.ours:worker"),
     TORCH: System(TORCH, f"{_HERE}.theirs:worker"),
 }
-TURN_S = 2.0  # the measured part of one system's part of a turn
+TURN_S = 2.0  # measured part of one system's part of a turn
 FEWEST_STEPS, MOST_STEPS = 2, 100
 TRAIN_LIMIT_S = 300.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`stages` ranks of this machine. A pass of a stage that sleeps takes `forward_ms` and `backward_ms`."""
+    """`stages` ranks of this machine. A pass of a stage that sleeps takes `forward_ms` or `backward_ms`."""
 
     stages: int = 4
     microbatches: tuple[int, ...] = (4,)
@@ -82,14 +82,14 @@ class StageTeam(Team):
 
 
 def ratios(names: Sequence[str]) -> list[Ratio]:
-    """Return the ratios of throughput: late schedules over synchronous ones, and these over PyTorch's."""
+    """Return the ratios of throughput: delayed schedules over synchronous ones, and synchronous ones over PyTorch's."""
     pairs = [(late, reference) for late in LATE for reference in SYNCHRONOUS]
     pairs += [(name, f"{TORCH}_{name}") for name in SYNCHRONOUS]
     return [over(*pair, "throughput") for pair in pairs if set(pair) <= set(names)]
 
 
 def refusal(name: str, case: Case) -> str:
-    """Return why a system cannot train a case; "" if it can."""
+    """Return the reason why a system cannot train a case; "" if it can."""
     if name == f"{TORCH}_1f1b" and case.microbatches < case.stages:
         return f"torch.distributed.pipelining's 1F1B takes {case.stages} micro-batches or more for {case.stages} stages"
     return ""

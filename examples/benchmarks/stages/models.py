@@ -1,4 +1,4 @@
-"""Stages to train: one module each, the same on every rank and for every library."""
+"""Models for the stages benchmark: one module per stage, the same on every rank and for every library."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from paceline.examples.benchmarks.stages.timed import Recorder, Timed
 
-SLEEPING, BLOCKS = "sleeping", "blocks"  # stages of a layer that sleep, and stages of blocks that compute
+SLEEPING, BLOCKS = "sleeping", "blocks"  # stages of a layer that sleeps, and stages of blocks that compute
 MODELS = (SLEEPING, BLOCKS)
 ROWS = 16  # of a micro-batch
-WIDTHS = {SLEEPING: 16, BLOCKS: 256}  # of activations
-DEPTH, INNER = 2, 4  # blocks of a stage that computes, and how much wider they are inside
+WIDTHS = {SLEEPING: 16, BLOCKS: 256}  # width of activations
+DEPTH, INNER = 2, 4  # blocks of a computing stage, and the factor of their inner width
 RATE = 0.01
 
 
@@ -24,7 +24,7 @@ RATE = 0.01
 class Case:
     """A model of `stages` stages, and mini-batches of `microbatches` micro-batches.
 
-    `forward_s`, `backward_s`: time of a pass of one stage and micro-batch, where stages sleep.
+    `forward_s`, `backward_s`: time of a pass of one stage and micro-batch, for sleeping stages.
     """
 
     model: str
@@ -35,19 +35,19 @@ class Case:
 
     @property
     def fill(self) -> int:
-        """Steps before measuring: the pipeline is full, and both ends know the shapes of tensors."""
+        """Number of steps before measuring: then the pipeline is full, and both ends know the shapes of tensors."""
         return 3 + -(-2 * (self.stages - 1) // self.microbatches)
 
 
 def stages_of(case: Case, recorder: Recorder) -> list[nn.Module]:
-    """All stages. Every rank makes the same weights, whatever it drew before."""
+    """Make all stages, with the same weights on every rank and in any random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return [Timed(_MAKE[case.model](case), recorder) for _ in range(case.stages)]
 
 
 def batch_of(case: Case) -> tuple[Tensor, Tensor]:
-    """One mini-batch, the same on every rank and in every step: rows, and a class of each."""
+    """One mini-batch, the same on every rank and in every step: rows, and the class of each."""
     draw = torch.Generator().manual_seed(1)
     rows, width = ROWS * case.microbatches, WIDTHS[case.model]
     return torch.randn(rows, width, generator=draw), torch.randint(width, (rows,), generator=draw)
@@ -57,12 +57,12 @@ loss_of = nn.functional.cross_entropy
 
 
 def optimizer_of(parameters: Any) -> torch.optim.Optimizer:
-    """Of one stage."""
+    """Return the optimizer of one stage."""
     return torch.optim.SGD(parameters, lr=RATE, momentum=0.9)
 
 
 class Sleeping(nn.Module):
-    """One linear layer, and sleep where an accelerator would compute more: `forward_s` and `backward_s`."""
+    """One linear layer, and sleep instead of the computation of an accelerator: `forward_s` and `backward_s`."""
 
     def __init__(self, width: int, forward_s: float, backward_s: float) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Sleeping(nn.Module):
         self.forward_s, self.backward_s = forward_s, backward_s
 
     def forward(self, tensor: Tensor) -> Tensor:
-        """The layer's output, later."""
+        """Return the layer's output after the sleep."""
         output: Tensor = _Sleep.apply(self.linear(tensor), self.forward_s, self.backward_s)
         return output
 
@@ -89,7 +89,7 @@ class _Sleep(torch.autograd.Function):
 
 
 class Block(nn.Module):
-    """A residual block: normalised, wider, and back."""
+    """A residual block: normalisation, a wider layer, and back."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Block(nn.Module):
         )
 
     def forward(self, tensor: Tensor) -> Tensor:
-        """What it adds, and its input."""
+        """Return the block's output plus its input."""
         added: Tensor = self.layers(tensor)
         return tensor + added
 

@@ -14,7 +14,7 @@ from paceline.examples.benchmarks.stages.models import Case
 from paceline.examples.benchmarks.stages.timed import Recorder
 from paceline.examples.benchmarks.stages.worker import StageWorker, Training
 
-# As docs/methods/stages.md recommends: nobody calls collectives, so background threads may look for them less often.
+# As docs/methods/stages.md recommends: no collectives are called, so background threads may poll less often.
 CYCLE_MS = 20
 
 

@@ -40,7 +40,7 @@ def worker(place: Place, options: dict[str, Any]) -> StageWorker:
             optimizer.step()
             return float(torch.stack(losses).detach().mean()) if losses else None
 
-        # Its first step finds out the shapes of activations by passes of their own, some without a way back.
+        # Its first step infers the shapes of activations by extra passes, some without a backward pass.
         return Training(step, recorder.clear, lambda: 1, lambda: None)
 
     return StageWorker(prepare)

@@ -1,4 +1,4 @@
-"""When a stage is at work, whoever calls it: the module itself writes it down."""
+"""Timing of a stage's passes by the module itself, independent of its caller."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Span = tuple[float, float]  # begin and end, in seconds of the steady clock
+Span = tuple[float, float]  # begin and end, in seconds of the monotonic clock
 
 
 class Recorder:
-    """The passes of one stage: when they were, and how many micro-batches were between theirs at most."""
+    """Passes of one stage: their times, and the largest number of micro-batches between forward and backward."""
 
     def __init__(self) -> None:
         self.forwards: list[Span] = []
@@ -22,38 +22,38 @@ class Recorder:
         self._began_s = 0.0
 
     def clear(self) -> None:
-        """Nothing is under way: passes so far, and those that were to come of them, do not count."""
+        """Forget all passes so far; no micro-batch is in flight."""
         self._held = 0
         self.begin()
 
     def begin(self) -> None:
-        """What follows is measured; micro-batches under way stay so."""
+        """Start measuring; micro-batches in flight stay counted."""
         self.forwards, self.backwards = [], []
         self.most_held = self._held
 
     def forward(self, began_s: float) -> None:
-        """A forward pass is over."""
+        """Record the end of a forward pass."""
         self.forwards.append((began_s, time.monotonic()))
         self._held += 1
         self.most_held = max(self.most_held, self._held)
 
     def backward_begins(self) -> None:
-        """A gradient came to the end of the stage."""
+        """Record the start of a backward pass: a gradient reached the end of the stage."""
         self._began_s = time.monotonic()
 
     def backward_ends(self) -> None:
-        """It has arrived at its beginning."""
+        """Record the end of a backward pass: the gradient reached the beginning of the stage."""
         self.backwards.append((self._began_s, time.monotonic()))
         self._held -= 1
 
 
 def overlap_s(spans: list[Span], begin_s: float, end_s: float) -> float:
-    """How much of the time from `begin_s` to `end_s` is within `spans`, which do not overlap each other."""
+    """Seconds from `begin_s` to `end_s` that are within `spans`, which do not overlap each other."""
     return sum(max(0.0, min(end, end_s) - max(begin, begin_s)) for begin, end in spans)
 
 
 class Timed(nn.Module):
-    """`module`, of one tensor, whose passes `recorder` gets to know."""
+    """Wrapper of `module`, of one tensor, that reports its passes to `recorder`."""
 
     def __init__(self, module: nn.Module, recorder: Recorder) -> None:
         super().__init__()
@@ -61,9 +61,9 @@ class Timed(nn.Module):
         self.recorder = recorder
 
     def forward(self, tensor: Tensor) -> Tensor:
-        """The same as the module's."""
+        """Return the module's output."""
         began_s = time.monotonic()
-        # The anchor wants a gradient also where the input does not, as on the first stage.
+        # The anchor needs a gradient even if the input does not, as on the first stage.
         anchor = torch.empty(0, requires_grad=True)
         output: Tensor = _End.apply(self.module(_Beginning.apply(tensor, anchor, self.recorder)), self.recorder)
         self.recorder.forward(began_s)

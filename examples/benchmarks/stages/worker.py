@@ -1,4 +1,4 @@
-"""A rank that trains one stage when the controller orders it."""
+"""A rank that trains one stage on the controller's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.examples.benchmarks.stages.timed import Recorder, Span, overlap_s
 
 @dataclass(frozen=True)
 class Train:
-    """Train the model of `case` from its beginning by `schedule`: `case.fill` steps, then `steps` measured ones."""
+    """Order to train the model of `case` from scratch by `schedule`: `case.fill` steps, then `steps` measured ones."""
 
     case: Case
     schedule: str
@@ -25,11 +25,11 @@ class Train:
 
 @dataclass(frozen=True)
 class Trained:
-    """What one stage measured over `microbatches` micro-batches.
+    """Measurements of one stage over `microbatches` micro-batches.
 
-    Of `wall_s` it was `busy_s` in passes, which took `passes_s` each, forward and backward together. `cpu_s`: processor
-    time of all threads. `weight_copies` and `activations` (micro-batches between their passes): the most that it held.
-    `loss`: of the last mini-batch that the stage knows it of.
+    `wall_s`: total time; `busy_s`: the part in passes. `passes_s`: mean time of a forward and a backward pass together.
+    `cpu_s`: processor time of all threads. `weight_copies`, `activations`: largest number of weight copies, and of
+    micro-batches between their passes. `loss`: of the last mini-batch whose loss the stage knows.
     """
 
     microbatches: int
@@ -44,11 +44,11 @@ class Trained:
 
 @dataclass(frozen=True)
 class Training:
-    """One stage of a pipeline that has just been built.
+    """One stage of a newly built pipeline.
 
-    `step` trains with one mini-batch, always the same, and returns a loss if this stage knows one. `clear` is called
-    when the pipeline is full. `weight_copies` returns the most sets of weights that the stage had. `end` finishes what
-    is in flight; the ranks can train by another schedule then.
+    `step` trains with one mini-batch, always the same, and returns the loss if this stage knows one. `clear` is called
+    when the pipeline is full. `weight_copies` returns the largest number of weight copies so far. `end` finishes all
+    work in flight, so that the ranks can train by another schedule.
     """
 
     step: Callable[[], float | None]
@@ -57,12 +57,12 @@ class Training:
     end: Callable[[], None]
 
 
-# Builds a stage, of a case, a schedule's name, all stages and the recorder of this rank's.
+# Builds a stage from a case, a schedule's name, all stages, and this rank's recorder.
 Prepare = Callable[[Case, str, list[Any], Recorder], Training]
 
 
 class StageWorker:
-    """A rank of one library, which follows all of its schedules."""
+    """A rank of one library, which can run all of its schedules."""
 
     hello = None
 
@@ -70,7 +70,7 @@ class StageWorker:
         self._prepare = prepare
 
     def answer(self, order: Train, control: Connection) -> Trained:
-        """Train."""
+        """Train as ordered and return the measurements."""
         case, recorder = order.case, Recorder()
         training = self._prepare(case, order.schedule, models.stages_of(case, recorder), recorder)
         for _ in range(case.fill):

@@ -20,10 +20,10 @@ from paceline.examples.benchmarks.steps.team import StepTeam
 from paceline.fusion.resolve import resolve
 
 STOCK, DDP, ALONE, COMMUNICATION = "stock", "ddp", "alone", "communication"
-# What four ranks on two processor cores drive without the processor setting the pace.
+# Rate that four ranks on two processor cores sustain without the processor being the bottleneck.
 CLEAN_BIT_S = 200e6
 _TRAINING = "paceline.examples.benchmarks.steps.training"
-# Whatever the environment of the benchmark asks for. Plans themselves are measured: none has to show that it is ahead.
+# Overrides the environment of the benchmark. Plans themselves are measured: no plan has to win a trial first.
 _SYNC = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "PACELINE_WAKE": "cycle", "PACELINE_ARMED": "no"}
 _DEBUG = ",".join(filter(None, ["fusion_trial_steps=0", os.environ.get("PACELINE_DEBUG")]))
 _PLANS = {**_SYNC, "PACELINE_DEBUG": _DEBUG}
@@ -32,8 +32,8 @@ _ARMED = {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"}
 _PIPELINED = {"PACELINE_EXCHANGE": "pipelined", "PACELINE_PIPELINED_K": "2", "PACELINE_PIPELINED_WARMUP_STEPS": "0"}
 _MAJORITY = {**_SYNC, "PACELINE_EXCHANGE": "majority", "PACELINE_WAKE": "events"}
 _PLANNED, _LATE, _APART = {"planned": True}, {"age": 1}, {"averages": False}
-# Name -> function of training.py, environment, options of the worker. Names of policies are systems, too, and those of
-# policies with armed_ in front.
+# Name -> function of training.py, environment, options of the worker. Names of policies, also with the prefix armed_,
+# are systems, too.
 SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     STOCK: ("horovod", _SYNC, {}),
     DDP: ("ddp", {}, {}),
@@ -51,14 +51,14 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     COMMUNICATION: ("communication", _SYNC, _APART),
     ALONE: ("alone", {}, _APART),
 }
-_OTHERS = (STOCK, DDP, COMMUNICATION, ALONE)  # that bucket_bytes leaves as they are
+_OTHERS = (STOCK, DDP, COMMUNICATION, ALONE)  # systems that bucket_bytes does not affect
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`hosts` emulated hosts (1: this machine), `ranks` in all, links of `rate` and `latency`.
 
-    `share` chooses the rate at which a ring carries the gradients in this multiple of the time of compute.
-    `bucket_bytes`: Paceline's systems send gradients of at most this size in buckets; None: as their policy has it.
+    With `share`, the rate is the one at which a ring sends the gradients in this multiple of the compute time.
+    `bucket_bytes`: Paceline's systems send gradients of at most this size in buckets; None: the policy's default.
     """
 
     hosts: int = 4
@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def size(self) -> int:
-        """Ranks in all: one a host, two on this machine."""
+        """Total number of ranks: one per host, two on this machine."""
         return self.ranks or (self.hosts if self.hosts > 1 else 2)
 
 
@@ -108,7 +108,7 @@ def ratios(names: Sequence[str]) -> list[Ratio]:
 
 
 def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
-    """Measure one model after another."""
+    """Measure each model."""
     chosen = [
         (model, [find(name, model.name, settings.bucket_bytes) for name in settings.systems])
         for model in map(models.find, settings.models)
@@ -131,10 +131,10 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
 
 
 def _rate(settings: Settings, model: models.Model) -> tuple[str | None, str | None]:
-    """The rate of the links, and why it was chosen, if it was.
+    """Return the rate of the links, and the reason for it if it was computed.
 
     In a ring every rank sends 2 (p - 1) / p times the gradients' bytes to the next one. Ranks of one host are
-    neighbours in it, so this is also what each host's link carries. Headers and coordination are left out.
+    neighbours in it, so each host's link carries as much. Headers and coordination are left out.
     """
     if settings.share is None:
         return settings.rate, None
@@ -161,7 +161,7 @@ def _title(model: models.Model, settings: Settings, rate: str | None) -> str:
 
 
 def where(ranks: int, hosts: int, rate: str | None, latency: str | None) -> str:
-    """Return how many ranks there were on how many hosts, and what joined these."""
+    """Return the number of ranks and hosts, and the rate and latency of their links, as text."""
     told = f"{ranks} ranks on {hosts} host" + ("s" if hosts > 1 else "")
     return told + (f", {rate}" if rate else "") + (f", {latency} one way" if latency else "")
 

@@ -1,7 +1,7 @@
 """The state of merging by plan on one rank, and steps until all ranks follow their plan.
 
-Merging measures and plans for some tens of steps. Ranks may differ in what they know at a time, but all must make the
-same number of steps: so the controller orders small batches and looks after each how far every rank is.
+Merging measures and plans for some tens of steps. Ranks may learn of a state at different times, but all must make the
+same number of steps. So the controller orders small batches of steps and checks the state of every rank after each.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LIMIT_S = 900.0  # tens of steps of several seconds each, on a machine that othe
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan in force and its costs: a message of n bytes takes a_s + b_s_per_byte n, after `coordination_s`.
+    """The active plan and its costs: a message of n bytes takes a_s + b_s_per_byte n, after `coordination_s`.
 
-    `step_s` is the step that the plan promises, `exposed_s` the part of it that waits for communication. `timeouts`
-    counts messages that were sent incomplete.
+    `step_s` is the predicted step, `exposed_s` its part that waits for communication. `timeouts` counts messages that
+    were sent incomplete.
     """
 
     version: int
@@ -43,7 +43,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Merging:
-    """A rank's state, with a reason where there is one, and its plan if it follows one."""
+    """State of a rank, with a reason if there is one, and the plan that the rank follows, if any."""
 
     state: str
     reason: str
@@ -52,7 +52,7 @@ class Merging:
 
 @dataclass(frozen=True)
 class Ready:
-    """A rank has made unmeasured steps, the last in `step_s`. `merging` is None without plans."""
+    """Message of a rank that has made unmeasured steps, the last in `step_s`. `merging` is None without plans."""
 
     step_s: float
     merging: Merging | None = None
@@ -60,14 +60,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Make `steps` steps that nobody measures and, with `check`, one more whose results are checked."""
+    """Order of `steps` unmeasured steps and, with `check`, one more whose results are checked."""
 
     steps: int
     check: bool
 
 
 def of_this_rank() -> Merging:
-    """Return the state of this process. A plan whose steps are to be armed counts once they are armed."""
+    """Return the state of this process. If a plan's steps are to be armed, it is active only once they are armed."""
     from paceline.fusion.report import report
 
     found = report(library="torch")
@@ -102,7 +102,7 @@ def states(ranks: Sequence[Merging]) -> str:
 
 
 def check_not_refused(system: str, ranks: Sequence[Merging]) -> None:
-    """Raise UserError if a rank refuses to merge: something else would be measured than the table says."""
+    """Raise UserError if a rank refuses to merge: the measurement would not match its label."""
     for rank, one in enumerate(ranks):
         if one.state == REFUSED:
             raise UserError(
@@ -117,7 +117,7 @@ def until_active(
     ask: Callable[[WarmUp], list[Ready]],
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Ready]:
-    """Order steps until all ranks follow their plan, and one more whose results are checked; the ranks' last answers.
+    """Order steps until all ranks follow their plan, and one more whose results are checked. Return the last answers.
 
     A system without plans makes no step. Raises UserError when a rank refuses, and after MOST_STEPS or LIMIT_S.
     """

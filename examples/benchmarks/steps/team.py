@@ -1,4 +1,4 @@
-"""The ranks of one system that makes steps."""
+"""The ranks of one system that trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.examples.benchmarks.steps import plans
 from paceline.examples.benchmarks.steps.plans import Merging, Plan, Ready, WarmUp
 from paceline.examples.benchmarks.steps.worker import Measured, Run
 
-TURN_S = 1.5  # one system's part of a turn
+TURN_S = 1.5  # duration of one system's part of a turn
 FEWEST_STEPS, MOST_STEPS = 3, 40
 RUN_LIMIT_S = 120.0
 SETTLE_STEPS = 1  # ranks continue at slightly different moments; one step brings them together
@@ -24,9 +24,9 @@ COUNTERS = ("coordination_rounds", "messages", "bytes")
 
 
 class StepTeam(Team):
-    """Ranks that are ready once their steps are those of a plan, where the system plans. `take` is one turn.
+    """Ranks that are ready once their steps follow a plan, if the system plans. `take` is one turn.
 
-    `tell` gets a line about steps before measuring. Raises UserError as Team, and for a system that comes to no plan.
+    `tell` gets a line about steps before measuring. Raises UserError as Team, and for a system that reaches no plan.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class StepTeam(Team):
 
     def take(self) -> Turn:
         """Let the ranks make measured steps for TURN_S."""
-        # Gradients used in later steps are in flight at both ends of a turn; more steps even it out.
+        # Gradients used in later steps are in flight at both ends of a turn; more steps average this out.
         steps = count_for(TURN_S, self.step_s, FEWEST_STEPS, MOST_STEPS) * (1 + self._age)
         return self.run(steps)
 
     def run(self, steps: int) -> Turn:
-        """Let the ranks make `steps` measured steps. Those that plan again come to a plan before."""
+        """Let the ranks make `steps` measured steps. Ranks that plan again first reach a plan."""
         if not all(one.plan for one in self._merging):
             self._until_active([Ready(self.step_s, one) for one in self._merging], self.ask)
-        # Of gradients used in later steps, many arrived while the ranks were being stopped. Steps would not wait for
-        # communication as in a long run until as many are in flight again, so this is brought about at once.
+        # Many gradients used in later steps arrived while the ranks were being stopped. Steps wait for communication as
+        # in a long run only once as many are in flight again, so extra steps restore that at once.
         run = Run(self._age, SETTLE_STEPS, steps)
         made = run.fill + run.settle + run.steps
         measured: list[Measured] = self.ask(run, self._limit_s(made))
@@ -90,7 +90,7 @@ class StepTeam(Team):
         return answers
 
     def _limit_s(self, steps: int) -> float:
-        # Generous: a machine that other work slows down tenfold is no failure.
+        # Generous: a slowdown by a factor of ten due to other work is not a failure.
         return RUN_LIMIT_S + 10 * self.step_s * steps
 
 

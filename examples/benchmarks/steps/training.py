@@ -1,4 +1,4 @@
-"""How each system makes a training step, on a rank."""
+"""Training step of each system, on a rank."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _none() -> Counters | None:
 
 @dataclass(frozen=True)
 class Training:
-    """`step` returns when the gradients are final; `counters` gives totals so far, if the system keeps any."""
+    """`step` returns when the gradients are final; `counters` returns totals so far, or None."""
 
     step: Callable[[], None]
     counters: Callable[[], Counters | None] = _none
 
 
 def horovod(network: Network, place: Place) -> Training:
-    """A script for Horovod; PACELINE_* variables change it without its knowledge."""
+    """Plain Horovod script; PACELINE_* variables may change its exchange."""
     connections.connect_horovod(place)
     import horovod.torch as hvd
 
@@ -38,7 +38,7 @@ def horovod(network: Network, place: Place) -> Training:
 
 
 def paceline(network: Network, place: Place) -> Training:
-    """A script with Paceline's optimizer."""
+    """Script with Paceline's optimizer."""
     connections.connect_horovod(place)
     import paceline.torch as hvd
 
@@ -46,7 +46,7 @@ def paceline(network: Network, place: Place) -> Training:
 
 
 def weighted(network: Network, place: Place) -> Training:
-    """The same with weights, which are equal on all ranks, so that means are those without."""
+    """Paceline's optimizer with weights; they are equal on all ranks, so means do not change."""
     connections.connect_horovod(place)
     import paceline.torch as hvd
 
@@ -62,7 +62,7 @@ def weighted(network: Network, place: Place) -> Training:
 
 
 def split(network: Network, place: Place) -> Training:
-    """The same with the split exchange, and one of torch's optimizers, whose parameters may be updated apart."""
+    """Paceline with the split exchange, and an optimizer of torch, whose parameters can be updated separately."""
     connections.connect_horovod(place)
     import paceline.torch as hvd
 
@@ -86,7 +86,7 @@ def _wrapped(
 def ddp(network: Network, place: Place) -> Training:
     """PyTorch's DistributedDataParallel over Gloo, with its defaults."""
     connections.connect_torch(place)
-    # init_sync=False: the parameters are equal already, and broadcasting hundreds of megabytes takes long.
+    # init_sync=False: the parameters are equal already; broadcasting hundreds of megabytes would take long.
     parallel = torch.nn.parallel.DistributedDataParallel(network, init_sync=False)
     optimizer = network.optimizer()
     steps = 0
@@ -111,7 +111,7 @@ def ddp(network: Network, place: Place) -> Training:
 
 
 def alone(network: Network, place: Place) -> Training:
-    """No communication: the step time that an exchange without cost would reach."""
+    """No communication: the step time of an exchange without cost."""
     optimizer = network.optimizer()
 
     def step() -> None:
@@ -123,7 +123,7 @@ def alone(network: Network, place: Place) -> Training:
 
 
 def communication(network: Network, place: Place) -> Training:
-    """No compute: all gradients submitted to Horovod at once, in the order of a backward pass, and a wait for all."""
+    """No compute: submit all gradients to Horovod at once, in the order of a backward pass, and wait for all."""
     connections.connect_horovod(place)
     import horovod.torch as hvd
 
@@ -132,7 +132,7 @@ def communication(network: Network, place: Place) -> Training:
     def step() -> None:
         handles = [hvd.allreduce_async_(gradient, name=f"gradient.{name}") for name, gradient in gradients]
         for handle in handles:
-            # synchronize() alone would spin meanwhile and take the processor from the threads that communicate.
+            # synchronize() alone would spin and take the processor from the threads that communicate.
             while not hvd.poll(handle):
                 time.sleep(POLL_S)
             hvd.synchronize(handle)

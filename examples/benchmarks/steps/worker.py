@@ -15,12 +15,12 @@ from paceline.examples.benchmarks.harness.system import load
 from paceline.examples.benchmarks.steps import plans
 from paceline.examples.benchmarks.steps.plans import Merging, Ready, WarmUp
 
-WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first step, Horovod's response cache is filled after it
+WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first step; Horovod's response cache is filled after it
 
 
 @dataclass(frozen=True)
 class Run:
-    """Make `fill` steps without compute, `settle` ordinary ones, then `steps` measured ones."""
+    """Order of `fill` steps without compute, `settle` ordinary ones, then `steps` measured ones."""
 
     fill: int
     settle: int
@@ -57,7 +57,7 @@ class StepWorker(ABC):
         return self.measure(order)
 
     def warm_up(self, steps: int) -> Ready:
-        """Make steps that nobody measures."""
+        """Make unmeasured steps."""
         for _ in range(steps):
             begin_s = time.monotonic()
             self.step()
@@ -65,7 +65,7 @@ class StepWorker(ABC):
         return Ready(step_s, self.merging())
 
     def merging(self) -> Merging | None:
-        """Return how far merging by plan is, for a system that plans."""
+        """Return the state of merging by plan, for a system that plans."""
         return plans.of_this_rank() if self._planned else None
 
     @abstractmethod
@@ -82,8 +82,10 @@ class StepWorker(ABC):
 
 
 class NetworkWorker(StepWorker):
-    """Trains a network. `options`: "training" is "module:function", "model" a name of networks/models.py; "averages"
-    says that gradients are the mean of all ranks' after `age` further steps, which is then checked.
+    """Trains a network.
+
+    `options`: "training" is "module:function", "model" a name of networks/models.py; "averages" means that gradients
+    are the mean over all ranks, `age` steps later, which is then checked.
     """
 
     def __init__(self, place: Place, options: dict[str, Any]) -> None:
@@ -108,7 +110,7 @@ class NetworkWorker(StepWorker):
         self._training.step()
 
     def checked_step(self) -> None:
-        """Mark the gradients of this rank, and look for the marks of all where they are due."""
+        """Mark the gradients of this rank, and check the marks of all ranks at the step where they are due."""
         if not self._averages:
             return
         self._network.mark(self._place.rank)
@@ -137,5 +139,5 @@ class NetworkWorker(StepWorker):
 
 
 def difference(begin: Mapping[str, int] | None, end: Mapping[str, int] | None) -> dict[str, int] | None:
-    """Return what was counted in between; None where nobody counts."""
+    """Return the counts in between; None without counters."""
     return None if begin is None or end is None else {name: end[name] - begin[name] for name in begin}

@@ -1,3 +1,6 @@
-"""Training of small models on real data, a run in each turn: with codecs (codecs.py), on uneven ranks (uneven.py), and
-with models that are averaged now and then (local.py).
+"""Training of small models on real data, one run per turn.
+
+codecs.py  with codecs
+uneven.py  on ranks of uneven speed
+local.py   with models that are averaged periodically
 """

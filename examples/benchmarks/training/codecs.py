@@ -1,4 +1,4 @@
-"""Where training with gradients in fewer bytes ends, and where training without codec does.
+"""Final loss and accuracy of training with encoded gradients, compared with training without codec.
 
 The ranks of one world make all runs; a turn is a seed. Tensors of every size are encoded.
 """
@@ -29,9 +29,9 @@ RUN_LIMIT_S = 600.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model of codecs_torch.py; codecs, with _plain behind the name of one without error feedback.
+    """A model of codecs_torch.py, and codecs; the suffix _plain means without error feedback.
 
-    `seeds` runs of each. `steps` of a run: by default those of the model.
+    `seeds` runs of each. `steps` of a run: by default the model's.
     """
 
     model: str = "digits"
@@ -62,7 +62,7 @@ class TrainingWorker:
 
 
 def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
-    """Train with each coding, one seed after another; all else is the same."""
+    """Train with each coding and seed; everything else is equal."""
     check_known(settings.systems, CODINGS)
     env = {
         "PACELINE_EXCHANGE": "sync",

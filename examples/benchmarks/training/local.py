@@ -28,13 +28,13 @@ SYNC, TORCHFT = "sync", "torchft"
 TRAIN, JUDGE = "train", "judge"  # orders of a rank
 TORCHFT_VERSION = "0.2.0"
 TRAIN_LIMIT_S, JUDGE_LIMIT_S = 600.0, 120.0
-# Of DiLoCo, and of Streaming DiLoCo.
+# DiLoCo's and Streaming DiLoCo's.
 OUTER = {"outer_momentum": 0.9, "outer_lr": 0.7, "nesterov": True}
 FRAGMENTS, DELAY = 4, 1
 STREAMING = {**OUTER, "fragments": FRAGMENTS, "delay": DELAY, "mixing": 0.5}
 _PACELINE = "paceline.examples.benchmarks.training.local_paceline:PacelineWorker"
 _TORCHFT = "paceline.examples.benchmarks.training.local_torchft:TorchftWorker"
-# The same for all systems, whatever the environment of the benchmark says; an empty variable is not set.
+# Equal for all systems; overrides the environment of the benchmark. An empty variable is not set.
 _CHOICES = ("EXCHANGE", "CODEC", "FUSION", "SYNC_EVERY", "COLLECTIVE", "WAKE", "ARMED")
 _ENV = {f"PACELINE_{choice}": "" for choice in _CHOICES}
 # Name -> worker, environment, arguments of hvd.Local or of torchft's DiLoCo (None: a synchronous exchange), codec.
@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def size(self) -> int:
-        """Ranks in all: one a host, two on this machine."""
+        """Total number of ranks: one per host, two on this machine."""
         return self.hosts if self.hosts > 1 else 2
 
 
@@ -80,7 +80,7 @@ def find(name: str, settings: Settings, seed: int) -> System:
 
 
 def refusal(name: str) -> str:
-    """Return the reason why a system cannot be measured here, or an empty text."""
+    """Return the reason why a system cannot be measured here; "" if it can."""
     if not name.startswith(TORCHFT):
         return ""
     try:
@@ -94,7 +94,8 @@ def refusal(name: str) -> str:
 def check(settings: Settings) -> dict[str, str]:
     """Return the systems of `USUAL` that are left out, each with the reason.
 
-    Raises UserError for an unknown system, for a chosen system that cannot be measured, and for wrong numbers of steps.
+    Raises UserError for an unknown system, for a chosen system that cannot be measured, and for invalid numbers of
+    steps.
     """
     check_known(settings.systems, SYSTEMS)
     refused = {name: reason for name in settings.systems if (reason := refusal(name))}
@@ -117,7 +118,7 @@ def check(settings: Settings) -> dict[str, str]:
 
 
 def take(system: System, settings: Settings, hosts: Hosts) -> Turn:
-    """Start the ranks of a system, train, and judge the mean of their models."""
+    """Start the ranks of a system, train, and test the mean of their models."""
     # torchft's lighthouse drops a rank without heartbeats, and a rank that is stopped for other turns sends none.
     with Team(system, settings.size, hosts) as team:
         trained: list[dict[str, float]] = team.ask(TRAIN, TRAIN_LIMIT_S)
@@ -136,7 +137,7 @@ def take(system: System, settings: Settings, hosts: Hosts) -> Turn:
 
 
 def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
-    """Train with each system, one seed after another."""
+    """Train with each system and seed."""
     refused = check(settings)
     able = [name for name in settings.systems if name not in refused]
     rate = settings.rate if settings.hosts > 1 else None

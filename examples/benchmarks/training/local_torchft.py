@@ -26,7 +26,7 @@ _LIMIT = timedelta(seconds=TRAIN_LIMIT_S)
 
 
 class TorchftWorker(CharactersWorker):
-    """Trains with torchft's DiLoCo. Raises RuntimeError where an average was not used, or not of all ranks."""
+    """Trains with torchft's DiLoCo. Raises RuntimeError if an average was unused or did not include all ranks."""
 
     def __init__(self, place: Place, options: dict[str, Any]) -> None:
         address = place.host_addresses[place.host]
@@ -111,7 +111,7 @@ def _lighthouse(place: Place) -> LighthouseServer | None:
     server = LighthouseServer(
         bind="0.0.0.0:0", min_replicas=place.size, join_timeout_ms=milliseconds, heartbeat_timeout_ms=milliseconds
     )
-    # Its own address has the machine's name, which other hosts cannot resolve.
+    # Its default address has the machine's name, which other hosts cannot resolve.
     port = server.address().rpartition(":")[2].rstrip("/")
     publish(_lighthouse_file(place), f"http://{place.host_addresses[0]}:{port}")
     return server

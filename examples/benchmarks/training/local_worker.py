@@ -52,7 +52,7 @@ class CharactersWorker(ABC):
         """Give all ranks the mean of their models."""
 
     def answer(self, order: str, control: Connection) -> Any:
-        """Train, or judge the model."""
+        """Train, or test the model."""
         if order == TRAIN:
             return self.train()
         assert order == JUDGE

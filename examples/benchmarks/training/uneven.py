@@ -1,9 +1,9 @@
-"""Training with uneven ranks: the gain in speed of exchanges that do not wait, and their cost in accuracy.
+"""Training on uneven ranks: the gain in speed of exchanges that do not wait, and their cost in accuracy.
 
 After Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020,
 section 7: delays of one random rank, delays of all ranks that rotate, and the imbalance of sequences of different
-lengths. Small models on real data take the place of the paper's, and ranks sleep in place of computing (pace.py), so
-that several can share a processor. A turn is a seed.
+lengths. Small models on real data replace the paper's, and ranks sleep instead of computing (pace.py), so that several
+can share a processor. A turn is a seed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from paceline.launch import runs
 
 SYNC = "sync"
 SYSTEMS = (SYNC, "majority", "solo")
-SYNC_EVERY = 0  # updates between averages of the models, of exchanges that do not wait; 0: only at the end
+SYNC_EVERY = 0  # updates between averages of the models, for exchanges that do not wait; 0: only at the end
 RUN_LIMIT_S = 300.0  # a run takes a minute and a half; on a busy machine a few
-# A delay is as long as a step computes: ranks that wait for the late one lose half of their speed. Both are long beside
-# the 30 ms that eight ranks really compute and send on two processors. Synchronous training has learnt nearly all it
-# can after 20 epochs, 120 steps.
+# A delay equals the compute time of a step: ranks that wait for the late one lose half of their speed. Both are long
+# compared with the 30 ms that eight ranks actually compute and send on two processors. Synchronous training converges
+# in 20 epochs, 120 steps.
 DIGITS = ("--epochs", "20", "--compute-ms", "200", "--delay-ms", "200")
-# Who is late -> script and arguments.
+# Late ranks -> script and arguments.
 CASES = {
     "random": ("uneven_digits", (*DIGITS, "--delays", "random")),
     "rotating": ("uneven_digits", (*DIGITS, "--delays", "rotating")),

@@ -1,1 +1,1 @@
-"""What an allreduce call means: what all exchanges share."""
+"""Exchange options of a Keras optimizer, and checkpoints of gradients in flight."""

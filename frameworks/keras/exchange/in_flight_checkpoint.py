@@ -1,4 +1,4 @@
-"""What an exchange has in flight, saved beside the model by Keras' fit()."""
+"""Callback that saves gradients in flight next to the model, during fit() of Keras."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from paceline.keras3.state import build_optimizer
 
 
 class InFlightCheckpoint(keras.callbacks.Callback):
-    """Saves, beside the model, what an optimizer with `exchange` has in flight, and lets a run go on with it.
+    """Save the gradients in flight of an optimizer with `exchange` next to the model, and resume from them.
 
-    Beside keras.callbacks.ModelCheckpoint or BestModelCheckpoint, on all ranks. `filepath`: the model's, with the same
-    fields in braces ("{epoch:02d}"); after every epoch a file of this name with ".in_flight.npz" behind it is written
-    by the first rank; of partial exchanges and codecs with error feedback, where every rank has its own,
-    ".in_flight.<rank>.npz" by each. They hold plain arrays (numpy.load). `resume`: the path of a saved model, loaded or
-    with its weights loaded by now; training begins with what was in flight when it was saved, which takes as many ranks
-    as there were where each has its own.
+    Use it on all ranks, together with keras.callbacks.ModelCheckpoint or BestModelCheckpoint. After every epoch the
+    first rank writes the file `filepath` + ".in_flight.npz". With partial exchanges, and with codecs with error
+    feedback, ranks have different states: each rank writes `filepath` + ".in_flight.<rank>.npz". The files hold plain
+    arrays (numpy.load).
 
-    Raises UserError for an optimizer that is not ours, for a file of another exchange, and on all ranks if the file of
-    one cannot be read.
+    Args:
+        filepath: path of the model's checkpoint, with the same fields in braces ("{epoch:02d}").
+        resume: path of a saved model that is loaded already, or whose weights are. Training begins with the gradients
+            that were in flight when it was saved. Where each rank has its own file, the number of ranks must not
+            change.
+
+    Raises:
+        UserError: the optimizer is not one of hvd.DistributedOptimizer, or the file belongs to another exchange. If one
+            rank cannot read its file, all ranks raise.
     """
 
     def __init__(self, filepath: str | os.PathLike[str], resume: str | os.PathLike[str] | None = None) -> None:
@@ -33,7 +38,7 @@ class InFlightCheckpoint(keras.callbacks.Callback):
         self._resume = resume
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Take up what was in flight, once."""
+        """Load the gradients in flight, on the first call only."""
         optimizer = self._optimizer()
         if self._resume is None:
             return
@@ -58,7 +63,7 @@ class InFlightCheckpoint(keras.callbacks.Callback):
         optimizer.load_in_flight(found)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save what is in flight, between two moments at which all ranks are here."""
+        """Save the gradients in flight, between two barriers of all ranks."""
         wire.gather_object(None, "InFlightCheckpoint.before")
         if self._writes():
             path = self._beside(self._filepath.format(epoch=epoch + 1, **(logs or {})))

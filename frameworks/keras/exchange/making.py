@@ -1,4 +1,4 @@
-"""Exchanges of a Keras optimizer that are not synchronous, for the backend in use."""
+"""Non-synchronous exchanges of a Keras optimizer, for the backend in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.registry.making import maker
 
 
 def exchange_of(chosen: ExchangeSettings) -> Callable[[Any], Exchange] | None:
-    """What `Settings.exchange` is for `chosen`: makes that of one optimizer. None: Horovod's own."""
+    """Return the factory that `Settings.exchange` holds for `chosen`; None for Horovod's synchronous exchange."""
     wire: Any
     if keras.backend.backend() == "tensorflow":
         from paceline.keras3.tensorflow_wire import TensorFlowWire as wire

@@ -1,4 +1,4 @@
-"""The Wire of an optimizer of Keras on PyTorch."""
+"""Wire of a Keras optimizer on PyTorch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from paceline.torch.exchange.tensors import TorchTensors
 
 
 class TorchKerasWire(KerasWire, TorchTensors):
-    """Runs eagerly; weights are variables of Keras."""
+    """Eager wire whose weights are variables of Keras."""
 
     def __init__(self, settings: Any, word: str) -> None:
-        """Take what the wrapper was given; `word` is the exchange's."""
+        """Set up the wire of one optimizer; `word`: the exchange's."""
         super().__init__(module, "torch", settings, word)

@@ -1,4 +1,4 @@
-"""What the parts of a stage are put together from, on either backend."""
+"""Assembly of a stage's parts, common to both backends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ Correction = TypeVar("Correction")
 
 @dataclass(frozen=True)
 class Assembly:
-    """`loss`: of targets and outputs. `counts`: weights of each stage. `taus`: of this one, forward and backward."""
+    """Everything that a backend needs to assemble the parts of a stage.
+
+    `loss` takes targets and outputs. `counts`: number of trained weights of each stage. `taus`: delays of this stage's
+    forward and backward passes, in updates.
+    """
 
     post: Post
     settings: Settings
@@ -35,13 +39,13 @@ class Assembly:
     scores: Scores
 
     def correction(self, made: Callable[..., Correction], weights: Sequence[Any]) -> Correction | None:
-        """T2's, which `made` makes; None where it was not asked for, or where there is nothing to correct."""
+        """Return the T2 correction that `made` constructs; None if it is off or has nothing to correct."""
         if self.settings.correction is None or self.taus[0] <= self.taus[1] or not weights:
             return None
         return made(weights, self.settings.correction, *self.taus)
 
     def finish(self, loss: Callable[[Any, Any], Any]) -> Finish:
-        """What ends this stage's passes; `loss`: of outputs and targets."""
+        """Return the final step of this stage's passes; `loss` takes outputs and targets."""
         mail = self.post.mail
         return Finish(self.tensors, mail.rank, mail.rank == mail.size - 1, loss)
 
@@ -53,7 +57,7 @@ class Assembly:
         correction: Any,
         step: Callable[[float], None],
     ) -> Parts:
-        """All of them, from those that know the backend."""
+        """Combine the backend's parts with the common ones."""
         return put_together(
             self.post,
             self.tensors,

@@ -1,4 +1,4 @@
-"""What fit() and evaluate() go through."""
+"""Mini-batches of fit(), evaluate() and predict()."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.keras.backend import keras
 
 
 def tensors_of(value: Any) -> Any:
-    """Arrays as tensors of the backend; floating-point arrays of NumPy have Keras' floatx, as in fit() of Keras."""
+    """Convert arrays to tensors of the backend. As in fit() of Keras, floating-point NumPy arrays become floatx."""
 
     def tensor_of(one: Any) -> Any:
         if isinstance(one, np.ndarray) and one.dtype.kind == "f":
@@ -24,10 +24,10 @@ def tensors_of(value: Any) -> Any:
 
 
 class Batches:
-    """Batches of arrays; or, without `y`, of what gives (batch, target) pairs each time that it is iterated.
+    """Batches of arrays; or, without `y`, of an iterable of (batch, target) pairs that can be iterated again.
 
-    `rows`, `steps`: of arrays, and steps of what has a length; None if not known. Raises UsageError for arrays of
-    different lengths.
+    `rows`: number of rows of the arrays; None for an iterable. `steps`: number of batches; None if not known. Raises
+    UsageError for arrays of different lengths.
     """
 
     def __init__(self, x: Any, y: Any, batch_size: int, whose: str) -> None:
@@ -50,11 +50,11 @@ class Batches:
             self.steps = -(-self.rows // batch_size)
 
     def least(self) -> int | None:
-        """Rows of the smallest batch."""
+        """Number of rows of the smallest batch; None if not known."""
         return None if self.rows is None else (self.rows % self._size or min(self.rows, self._size))
 
     def __call__(self, order: np.ndarray[Any, Any] | None) -> Iterator[tuple[Any, Any]]:
-        """Batches of arrays, in an `order` of rows."""
+        """Yield the batches; `order` permutes the rows of arrays."""
         if not self.arrays:
             for pair in self._x:
                 batch, target = pair
@@ -69,7 +69,7 @@ class Batches:
 
 
 def inputs(x: Any, batch_size: int) -> Iterator[Any]:
-    """Batches of what predict() goes through: of arrays, or of an iterable of batches or (batch, target) pairs."""
+    """Yield the batches of predict(): of arrays, or of an iterable of batches or (batch, target) pairs."""
     if all(hasattr(one, "shape") for one in keras.tree.flatten(x)):
         for batch, _ in Batches(x, x, batch_size, "The data")(None):
             yield batch
@@ -85,6 +85,6 @@ def _rows(value: Any, chosen: np.ndarray[Any, Any]) -> Any:
 
 
 def rows_of(batch: Any, target: Any) -> int:
-    """Of a batch."""
+    """Number of rows of a batch."""
     found = [one for one in keras.tree.flatten([batch, target]) if one is not None]
     return int(found[0].shape[0]) if found else 1

@@ -12,34 +12,34 @@ from paceline.keras.stages.batches import Batches, rows_of
 from paceline.stages.execution.evaluation import metrics_of_last_stages
 from paceline.stages.execution.terms import gathered, meet
 
-# They would save one stage as if it were the model, all of them to one file.
+# They would save one stage as if it were the model, and all stages to one file.
 _SAVERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 
 
 class Losses:
-    """The mean loss of an epoch, whose mini-batches' losses become known some steps later."""
+    """Mean loss of an epoch. Losses of mini-batches become known some steps later."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []
         self._found: list[float] = []
 
     def began(self, rows: int) -> None:
-        """A mini-batch."""
+        """Count a mini-batch with this number of rows."""
         self._rows.append(rows)
 
     def found(self, loss: float) -> None:
-        """The next loss."""
+        """Add the next loss."""
         self._found.append(loss)
 
     @property
     def mean(self) -> float:
-        """Of those that are known, by rows."""
+        """Mean of the known losses, weighted by rows."""
         rows = self._rows[: len(self._found)]
         return float(np.average(self._found, weights=rows)) if self._found else float("nan")
 
 
 class Fit:
-    """One call of fit(). Raises UsageError, on all ranks, where these give different arguments."""
+    """One call of fit(). Raises UsageError, on all ranks, if their arguments differ."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Fit:
         )
 
     def run(self) -> Any:
-        """The History."""
+        """Run all epochs; return the History."""
         model = self._pipeline.model
         model.stop_training = False
         self._callbacks.on_train_begin()
@@ -85,7 +85,7 @@ class Fit:
                 found = self._pipeline._evaluated(self._validation)
                 logs.update({f"val_{name}": value for name, value in found.items()})
             self._callbacks.on_epoch_end(epoch, logs)
-            # What a callback decides on one rank holds for all: the others would wait for it.
+            # If a callback stops one rank, all must stop: the others would wait for it.
             if "1" in gathered(self._pipeline._post, str(int(bool(model.stop_training)))):
                 model.stop_training = True
                 break

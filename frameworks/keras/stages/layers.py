@@ -16,8 +16,10 @@ _REMEDY = "Use a keras.Sequential, or a functional model in which each layer has
 
 @dataclass(frozen=True)
 class Layer:
-    """What a model is cut between. `number`: in the whole model; `operation`: what computes it, with the arguments
-    `arguments` beside its input, which a functional model was built with.
+    """One layer of a model, the unit at which a pipeline cuts.
+
+    `number`: position in the whole model. `operation`: the Keras operation. `arguments`: the arguments that a
+    functional model was built with; its input tensor among them is `into`.
     """
 
     number: int
@@ -27,12 +29,12 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Of the layer."""
+        """Name of the layer."""
         return str(self.operation.name)
 
     @property
     def cost(self) -> int:
-        """Elements of its weights."""
+        """Number of elements of its trained weights."""
         return sum(math.prod(one.shape) for one in self.trainable)
 
     @property
@@ -47,13 +49,13 @@ class Layer:
 
     @property
     def variables(self) -> list[Any]:
-        """All, states of random number generators among them."""
+        """All variables, including the states of random number generators."""
         return list(getattr(self.operation, "variables", ()))
 
     def named(self) -> Iterator[tuple[str, Any]]:
-        """All variables, with names in the whole model: the layer's number and what of the path is the layer's own.
+        """Yield all variables with their names in the whole model: the layer's number and the layer's part of the path.
 
-        Keras counts the layers of a process in their names: numbers are the same wherever a model is built.
+        Keras counts the layers of a process in their names. Numbers are the same wherever a model is built.
         """
         seen: dict[str, int] = {}
         for variable in self.variables:
@@ -64,7 +66,7 @@ class Layer:
             yield name if count == 1 else f"{name}.{count}", variable
 
     def __call__(self, value: Any, training: bool) -> Any:
-        """Its output."""
+        """Return the layer's output."""
         arguments: dict[str, Any] = {}
         if getattr(self.operation, "_call_has_training_arg", False):
             arguments["training"] = training
@@ -75,9 +77,9 @@ class Layer:
 
 
 def layers_of(model: Any) -> list[Layer]:
-    """The layers of a keras.Sequential, or of a functional model that is a chain.
+    """Return the layers of a keras.Sequential, or of a functional model that is a chain.
 
-    Sequential models within it are taken apart. Raises UsageError for other models and those that are not built.
+    Nested Sequential models are flattened. Raises UsageError for other models and for models that are not built.
     """
     if not isinstance(model, keras.Model):
         raise UsageError(f"A pipeline cannot cut a {type(model).__name__}: expected a Keras model.", _REMEDY)
@@ -102,7 +104,7 @@ def _apart(model: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _chain(model: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """The calls of a functional model, in order."""
+    """Yield the calls of a functional model in order: operation, arguments, input tensor."""
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise UsageError(
             f"The model {model.name!r} has {len(model.inputs)} inputs and {len(model.outputs)} outputs: expected one.",
@@ -130,8 +132,9 @@ def _chain(model: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def refuse_unfit(layers: Sequence[Layer]) -> None:
-    """Raise UsageError for layers with losses of their own, which no other stage would hear of, and for float16, which
-    takes loss scaling.
+    """Raise UsageError for layers that a pipeline cannot train.
+
+    Regularization losses belong to the whole model, and no other stage knows them. float16 needs loss scaling.
     """
     for layer in layers:
         operation = layer.operation
@@ -150,9 +153,9 @@ def refuse_unfit(layers: Sequence[Layer]) -> None:
 
 
 def free(layers: Sequence[Layer]) -> None:
-    """Give back the memory of layers that other stages have; what is left knows shapes, and refuses to compute."""
+    """Free the memory of layers that belong to other stages; shapes remain known, computing raises UsageError."""
     for variable in itertools.chain.from_iterable(layer.variables for layer in layers):
-        if keras.backend.backend() == "torch":  # layers have lists of their own of the same parameters
+        if keras.backend.backend() == "torch":  # layers have their own lists of the same parameters
             variable._value.data = variable._value.data.new_empty(0)
         variable._value = None
         variable._initializer = _gone

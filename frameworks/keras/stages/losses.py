@@ -1,4 +1,4 @@
-"""What a user may give as loss."""
+"""Losses that a user may give to a pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.errors import UsageError
 from paceline.keras.backend import keras
 
 _REMEDY = "Give a loss of Keras, or a function of targets and outputs."
-# What reductions are of the rows of a micro-batch.
+# How each reduction of Keras combines the rows of a micro-batch.
 _REDUCTIONS = {"sum_over_batch_size": "mean", "mean": "mean", "mean_with_sample_weight": "mean", "sum": "sum"}
 
 
@@ -21,14 +21,14 @@ class _Function(keras.losses.Loss):
         self._function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Of each row."""
+        """Return the loss of each row."""
         return self._function(y_true, y_pred)
 
 
 def loss_of(asked: Any) -> tuple[Any, str]:
-    """A Keras loss from one, its name, or a function of targets and outputs; and "mean" or "sum", what it is of rows.
+    """Return a Keras loss and its reduction over rows, "mean" or "sum".
 
-    Raises UsageError for what is none.
+    `asked`: a Keras loss, its name, or a function of targets and outputs. Raises UsageError for anything else.
     """
     try:
         found = keras.losses.get(asked)

@@ -1,4 +1,4 @@
-"""What Keras' callbacks and metrics see of a stage."""
+"""The stage as seen by Keras' callbacks and metrics."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class StageModel(keras.Model):
         self.compile(optimizer=optimizer, metrics=metrics)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        """The output of this stage for its own inputs."""
+        """Return the output of this stage for its own inputs."""
         return self._stage_calls[0](inputs, training)
 
 
 class Scores:
-    """Metrics of the last stage: means over the rows since `reset`. `watching`: whether outputs count.
+    """Metrics of the last stage: means over the rows since `reset`. Outputs count only within `watching`.
 
     `metrics`: as given to `model`. Keras knows them from the first output on; until then reset_metrics() skips them.
     """
@@ -38,7 +38,7 @@ class Scores:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Around passes whose outputs count."""
+        """Count the outputs of the passes within this context."""
         self._watching = True
         try:
             yield
@@ -46,7 +46,7 @@ class Scores:
             self._watching = False
 
     def observe(self, target: Any, output: Any) -> None:
-        """A micro-batch."""
+        """Add the outputs of a micro-batch."""
         if self._watching:
             self._model.compute_metrics(None, target, output, None)
 
@@ -57,6 +57,6 @@ class Scores:
         self._model.reset_metrics()
 
     def result(self) -> dict[str, float]:
-        """By name, without the loss, which the pipeline knows itself."""
+        """Return the metrics by name, without the loss, which the pipeline knows itself."""
         found = self._model.get_metrics_result()
         return {name: float(keras.ops.convert_to_numpy(one)) for name, one in found.items() if name != "loss"}

@@ -1,4 +1,4 @@
-"""What a stage computes with on TensorFlow: paceline.tensorflow's passes, with layers of Keras."""
+"""Passes of a Keras stage on TensorFlow: passes of paceline.tensorflow with layers of Keras."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from paceline.tensorflow.stages.weights import Correction, Weights
 
 
 class _Layers:
-    """See paceline.tensorflow.stages.passes.Layers: variables have the values that the graph is given."""
+    """Layers of Keras for paceline.tensorflow.stages.passes: variables take the values that the graph is given."""
 
     def __init__(self, stage: Stage, finish: Finish, scores: Scores) -> None:
         self._stage, self._finish, self._scores = stage, finish, scores
 
     def state(self) -> list[tf.Tensor]:
-        """See Layers.state."""
+        """Return the current values of the variables that passes change."""
         return [one.value.read_value() for one in self._stage.state]
 
     def keep(self, state: Sequence[tf.Tensor]) -> None:
-        """See Layers.keep."""
+        """Store the values that a pass left."""
         for variable, value in zip(self._stage.state, state, strict=True):
             variable.assign(value)
 
     def __call__(
         self, flight: Flight, inputs: list[Any], weights: list[Any], state: list[Any], training: bool
     ) -> tuple[list[Any], list[Any], Any]:
-        """See Layers.__call__."""
+        """Compute outputs, new state and raw output without changing any variable."""
         given = [*zip(self._stage.trainable, weights, strict=True), *zip(self._stage.state, state, strict=True)]
         with keras.StatelessScope(state_mapping=given) as scope:
             output = self._stage(whole(flight.kind, inputs), training)
@@ -47,7 +47,7 @@ class _Layers:
         return outputs, [tf.convert_to_tensor(one) for one in left], output
 
     def observe(self, target: Any, output: Any) -> None:
-        """See Layers.observe."""
+        """Add the outputs of a micro-batch to the metrics."""
         self._scores.observe(target, output)
 
 
@@ -61,7 +61,7 @@ class _Step:
         self._gradients, self._correction = gradients, correction
 
     def __call__(self, factor: float) -> None:
-        """Use up the gradients."""
+        """Update the weights, and consume the gradients."""
         gradients = self._gradients.take()
         before = None if self._correction is None else self._weights.newest.values
         apply(self._optimizer, gradients, self._stage.trainable, factor)
@@ -70,12 +70,12 @@ class _Step:
 
 
 def tensors_of(stage: Stage) -> StageTensors:
-    """Those of this stage."""
+    """Return the tensor operations for this stage."""
     return StageTensors()
 
 
 def assembled(by: Assembly) -> Parts:
-    """The parts of a stage."""
+    """Assemble the parts of a stage."""
     variables = [one.value for one in by.stage.trainable]
     weights, gradients = Weights(variables), Gradients(len(variables))
     correction = by.correction(Correction, variables)

@@ -1,4 +1,4 @@
-"""What a stage computes with on PyTorch: paceline.torch's passes, with variables of Keras."""
+"""Passes of a Keras stage on PyTorch: passes of paceline.torch with variables of Keras."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from paceline.torch.stages.weights import Weights
 
 
 class _Module(nn.Module):
-    """A stage as what PyTorch's passes call."""
+    """The stage as a module for PyTorch's passes."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self._call = stage
 
     def forward(self, value: Any) -> Any:
-        """Its output."""
+        """Return the stage's output."""
         return self._call(value, not self._call.evaluating)
 
 
 class _Weights(Weights):
-    """Aliases take the place of the parameters in Keras' variables."""
+    """Weights whose aliases replace the parameters in Keras' variables."""
 
     def __init__(self, module: nn.Module, variables: Sequence[Any]) -> None:
         super().__init__(module, [one.value for one in variables])
         self._variables = list(variables)
 
     def own(self) -> None:
-        """The variables have the parameters: an update follows."""
+        """Restore the parameters in the variables before an update."""
         self._install(self.parameters)
 
     def _install(self, tensors: Sequence[nn.Parameter]) -> None:
@@ -49,7 +49,7 @@ class _Weights(Weights):
 
 
 class _RecomputingPasses(RecomputingPasses):
-    """Sets variables aside that passes change, as the base class does with buffers and PyTorch's random numbers."""
+    """Recompute with saved variables that passes change; the base class saves buffers and PyTorch's random numbers."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class _RecomputingPasses(RecomputingPasses):
         self._before: dict[int, list[Tensor]] = {}
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
-        """See Passes.forward."""
+        """Save the variables, then run the forward pass."""
         self._before[id(flight)] = self._values()
         return super().forward(flight)
 
@@ -90,7 +90,7 @@ class _Step:
         self._optimizer, self._stage, self._weights, self._correction = optimizer, stage, weights, correction
 
     def __call__(self, factor: float) -> None:
-        """Use up the gradients."""
+        """Update the weights, and consume the gradients."""
         self._weights.own()
         gradients = [one.grad for one in self._weights.parameters]
         if self._correction is not None:
@@ -104,7 +104,7 @@ class _Step:
 
 
 def tensors_of(stage: Stage) -> StageTensors:
-    """Those of this stage, on the device of its variables."""
+    """Return the tensor operations for this stage, on the device of its variables."""
     return StageTensors(_device_of(stage))
 
 
@@ -114,13 +114,13 @@ def _device_of(stage: Stage) -> torch.device:
 
 
 def assembled(by: Assembly) -> Parts:
-    """The parts of a stage."""
+    """Assemble the parts of a stage."""
     module = _Module(by.stage)
     weights = _Weights(module, by.stage.trainable)
     correction = by.correction(Correction, weights.parameters)
 
     def observed(output: Tensor, target: Any) -> Any:
-        # What is computed for the second time, for its backward pass, has a graph; the first time it has none.
+        # With recompute the loss is computed twice. Only the second time, for the backward pass, has a graph.
         if not (by.settings.recompute and torch.is_grad_enabled()):
             by.scores.observe(target, output.detach())
         return by.loss(target, output)

@@ -1,4 +1,4 @@
-"""The optimizer of a stage: its steps, and its state by the names of weights."""
+"""Optimizer of a stage: its steps, and its state by the names of weights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paceline.keras3.optimizer import find
 
 
 def found_in(asked: Any) -> Any:
-    """The optimizer that was asked for: an instance, a name or a function that returns one.
+    """Return the optimizer from an instance, a name or a function that returns one.
 
-    Raises UsageError for what is none, for one that looks at gradients of the whole model, and for one that was used.
+    Raises UsageError for anything else, for an optimizer that needs gradients of the whole model, and for a used one.
     """
     found = asked
     if callable(asked) and not isinstance(asked, (type, keras.optimizers.Optimizer)):
@@ -51,13 +51,13 @@ def found_in(asked: Any) -> Any:
 
 @contextlib.contextmanager
 def rate_times(optimizer: Any, factor: float) -> Iterator[None]:
-    """For one step: what sets learning rates finds what it has set."""
+    """Context of one step with `factor` times the learning rate; schedulers find their own rate afterwards."""
     if factor == 1:
         yield
         return
     before = optimizer._learning_rate
     rate = float(keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(optimizer.learning_rate)))
-    # Keras tracks attributes that are set: this one comes back. TensorFlow takes a Python number for a float32.
+    # Bypass Keras' tracking of attributes: the original comes back. TensorFlow treats a Python number as float32.
     optimizer.__dict__["_learning_rate"] = np.float64(rate * factor)
     try:
         yield
@@ -66,14 +66,14 @@ def rate_times(optimizer: Any, factor: float) -> Iterator[None]:
 
 
 def apply(optimizer: Any, gradients: Sequence[Any], weights: Sequence[Any], factor: float) -> None:
-    """A step with `factor` times the learning rate, if any of `weights` has a gradient."""
+    """Make a step with `factor` times the learning rate, if any of `weights` has a gradient."""
     if any(one is not None for one in gradients):
         with rate_times(optimizer, factor):
             optimizer.apply(gradients, weights)
 
 
 def _slots(optimizer: Any, count: int) -> dict[str, list[Any]]:
-    """The optimizer's lists of a variable for each weight, by attribute."""
+    """Lists of the optimizer that hold a variable for each weight, by attribute."""
     return {
         attribute: list(value)
         for attribute, value in vars(optimizer).items()
@@ -85,7 +85,7 @@ def _slots(optimizer: Any, count: int) -> dict[str, list[Any]]:
 
 
 def state_of(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
-    """{"shared": numbers by name, "slots": {weight: {attribute: array}}}; a stage without weights has none."""
+    """Return {"shared": numbers by name, "slots": {weight: {attribute: array}}}; empty for a stage without weights."""
     if optimizer is None:
         return {"shared": {}, "slots": {}}
     slots = _slots(optimizer, len(names))
@@ -111,7 +111,7 @@ def check(optimizer: Any, names: Sequence[str], saved: Mapping[str, Any]) -> Non
 
 
 def load(optimizer: Any, names: Sequence[str], saved: Mapping[str, Any]) -> None:
-    """Take what belongs to this stage."""
+    """Load this stage's part of a saved state."""
     if optimizer is None:
         return
     slots = _slots(optimizer, len(names))

@@ -32,7 +32,7 @@ from paceline.stages.execution.sharing import refuse_shared
 
 
 class Pipeline(StagedTraining):
-    """Trains a Keras model that is cut into stages, one per rank; micro-batches pass through them at the same time.
+    """Trains a Keras model that is cut into stages, one per rank; several micro-batches are in flight at a time.
 
         keras.utils.set_random_seed(1)  # the same weights on all ranks
         model = keras.Sequential([keras.Input((64,)), ...])
@@ -41,20 +41,19 @@ class Pipeline(StagedTraining):
         history = pipeline.fit(x, y, batch_size=32, epochs=3, validation_data=(test_x, test_y))
         whole = pipeline.consolidate()
 
-    Schedules, what they cost and when to use which: docs/methods/stages.md.
+    Schedules, their cost and when to use which: docs/methods/stages.md.
 
-    - `model`: a keras.Sequential or a functional model that is a chain of layers, built. Each rank keeps the layers of
-      its own stage, with the weights that it built them with (seed all ranks alike), and gives back the memory of the
-      others.
-    - `optimizer`: a Keras optimizer that has not been used, its name, or a function that returns one; each stage has
-      its own, `pipeline.optimizer`.
-    - `loss`: of Keras, its name, or a function of targets and outputs.
-    - `metrics`: of Keras, as for compile(); fit() and evaluate() tell them on all ranks.
-    - `max_norm`: clip gradients by the norm over all stages, in place of the optimizer's global_clipnorm.
+    - `model`: a built keras.Sequential, or a functional model that is a chain of layers. Each rank keeps the layers of
+      its own stage, with the weights they were built with (seed all ranks alike), and frees the memory of the others.
+    - `optimizer`: an unused Keras optimizer, its name, or a function that returns one; each stage has its own,
+      `pipeline.optimizer`.
+    - `loss`: a Keras loss, its name, or a function of targets and outputs.
+    - `metrics`: Keras metrics, as for compile(); fit() and evaluate() report them on all ranks.
+    - `max_norm`: clip gradients by the norm over all stages. It replaces the optimizer's global_clipnorm.
 
-    All else is as in paceline.torch.Pipeline. Layers hand on a tensor, or a tuple or list of them. Raises UsageError (a
-    ValueError) on all ranks for models that cannot be cut so, settings without meaning, and ranks that ask for
-    different ones. A stage that raises ends all stages: theirs raise StageFailed with its traceback.
+    All other arguments are those of paceline.torch.Pipeline. Layers pass on a tensor, or a tuple or list of tensors.
+    All ranks raise UsageError (a ValueError) for models that cannot be cut, meaningless settings, and settings that
+    differ between ranks. If one stage raises, all others raise StageFailed with its traceback.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class Pipeline(StagedTraining):
 
     @property
     def names(self) -> list[str]:
-        """Of the weights that this stage trains, in the whole model: a layer's number, and what the layer calls it."""
+        """Names of this stage's trained weights in the whole model: the layer's number, and its own name."""
         return list(self._stage.names)
 
     def fit(
@@ -135,17 +134,19 @@ class Pipeline(StagedTraining):
         initial_epoch: int = 0,
         seed: int = 0,
     ) -> Any:
-        """Train as Keras does, on all ranks. Returns the History, the same everywhere.
+        """Train as Keras does, on all ranks. Returns the History, the same on all ranks.
 
-        - `x`, `y`: arrays or tensors, the same on all ranks; or `x` gives (batch, target) pairs each time that it is
-          iterated, as many on all ranks, such as a tf.data.Dataset. A smaller last batch is trained with, too.
-        - `shuffle`, `seed`: arrays are gone through in another order each epoch, the same on all ranks.
-        - `callbacks`: on all ranks; their model is this stage (`pipeline.model`). What one stops ends with the epoch,
-          on all ranks. Batches tell the mean loss that is known so far, epochs the loss and metrics, all ranks alike.
-        - `validation_data`: (x, y), or what gives pairs.
+        - `x`, `y`: arrays or tensors, the same on all ranks; or `x` is an iterable of (batch, target) pairs that can be
+          iterated again, such as a tf.data.Dataset, with equally many pairs on all ranks. A smaller last batch is used
+          too.
+        - `shuffle`, `seed`: permute the rows of arrays in each epoch, in the same way on all ranks.
+        - `callbacks`: on all ranks; their model is this stage (`pipeline.model`). If one stops training, all ranks stop
+          at the end of the epoch. Batch logs hold the mean of the losses known so far, epoch logs the loss and metrics,
+          equal on all ranks.
+        - `validation_data`: (x, y), or an iterable of pairs.
 
-        Epochs end with a drain. Raises UsageError for batches with fewer rows than n_microbatches, for callbacks that
-        save models, and where ranks call it with different arguments.
+        Each epoch ends with a drain. Raises UsageError for batches with fewer rows than n_microbatches, for callbacks
+        that save models, and if arguments differ between ranks.
         """
         batches = Batches(x, y, batch_size, "The data")
         least, needed = batches.least(), self.microbatches
@@ -166,26 +167,28 @@ class Pipeline(StagedTraining):
             return made.run()
 
     def evaluate(self, x: Any = None, y: Any = None, batch_size: int = 32) -> dict[str, float]:
-        """The loss and metrics at the newest weights, on all ranks, which give the same data, of any number of rows.
+        """Return the loss and metrics at the newest weights. Call it on all ranks with the same data.
 
-        Arguments as of fit(). Raises UsageError while micro-batches are under way: call drain() before.
+        The data may have any number of rows. Arguments are those of fit(). Raises UsageError while micro-batches are in
+        flight: call drain() first.
         """
         self._refuse_under_way("evaluated")
         return self._evaluated(Batches(x, y, batch_size, "The data"))
 
     def predict(self, x: Any = None, batch_size: int = 32) -> Any:
-        """The model's outputs at the newest weights, as NumPy arrays, on all ranks, which give the same data.
+        """Return the model's outputs at the newest weights as NumPy arrays. Call it on all ranks with the same data.
 
         `x`: arrays or tensors of any number of rows; or an iterable of batches, or of (batch, target) pairs. Raises
-        UsageError while micro-batches are under way: call drain() before.
+        UsageError while micro-batches are in flight: call drain() first.
         """
         found = [keras.tree.map_structure(_array, super(Pipeline, self).predict(one)) for one in inputs(x, batch_size)]
         return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *found)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of this stage, of NumPy arrays, with names in the whole model: "model", "optimizer", "pipeline".
+        """State of this stage under "model", "optimizer" and "pipeline".
 
-        Raises UsageError while micro-batches are under way: call drain() before, on all ranks.
+        Holds NumPy arrays by their names in the whole model. Raises UsageError while micro-batches are in flight: call
+        drain() on all ranks first.
         """
         self._refuse_under_way("saved")
         stage = self._stage
@@ -205,19 +208,19 @@ class Pipeline(StagedTraining):
         }
 
     def consolidate(self) -> dict[str, Any] | None:
-        """On all ranks: the state of all stages, on rank 0; None on the others.
+        """Return the state of all stages on rank 0, None on the others. Call it on all ranks.
 
-        `plain.set_weights(list(state["model"].values()))` gives an ordinary model the weights; a pipeline of any number
-        of stages goes on from it. Raises UsageError as of state_dict.
+        `plain.set_weights(list(state["model"].values()))` loads the weights into an ordinary model. A pipeline with any
+        number of stages can continue from the state. Raises UsageError as state_dict does.
         """
         with self._guard():
             return states.consolidated(self._post, self.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `consolidate` returned, on all ranks, or from this stage's own state of the same cut.
+        """Continue from the result of `consolidate` on all ranks, or from this stage's own state of the same cut.
 
-        A plain {"model": ...} will do: all else stays as it is. Raises UsageError for states that lack something of
-        this stage, or have it in another shape, and while micro-batches are under way; nothing has changed then.
+        A plain {"model": ...} is enough: everything else stays as it is. Raises UsageError while micro-batches are in
+        flight, and for states that lack a variable of this stage or have it in another shape. Nothing has changed then.
         """
         self._refuse_under_way("loaded")
         saved = states.complete(state)
@@ -251,7 +254,7 @@ class Pipeline(StagedTraining):
             return metrics_of_last_stages(self._post, self._grid, logs)
 
     def _newly_known(self) -> bool:
-        """Whether the last step returned a loss for the first time."""
+        """True if the last step returned a loss for the first time."""
         return self._steps == 1 or self._steps > 1 + self._schedule.loss_lag
 
     def _taken(self, value: Any, whose: str, stage: int, least: int) -> Any:
@@ -274,7 +277,7 @@ def _array(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def _described(layers: Sequence[Layer], firsts: Sequence[int]) -> dict[str, Any]:
-    """What stages must know of each other's layers; the weights are each one's own."""
+    """Properties of the layers that must agree between stages; values of weights need not."""
     variables = [(name, tuple(one.shape), str(one.dtype)) for layer in layers for name, one in layer.named()]
     return {
         "the cut": list(firsts),

@@ -13,10 +13,10 @@ from paceline.keras.stages.layers import Layer
 
 
 class Stage:
-    """The layers of one stage. `names`: of the variables that are trained, in the order of `trainable`, each once.
+    """The layers of one stage. `names`: of the trained variables, in the order of `trainable`, each once.
 
-    `state`: variables that passes change: moving statistics, random number generators. `evaluating`: passes are without
-    training, for those who are not told.
+    `state`: variables that passes change: moving statistics, random number generators. `evaluating`: passes run without
+    training, for callers that cannot pass an argument.
     """
 
     def __init__(self, layers: Sequence[Layer], last: bool) -> None:
@@ -35,7 +35,7 @@ class Stage:
         self.state = [one for _, one in named.values() if id(one) not in trained]
 
     def __call__(self, value: Any, training: bool) -> Any:
-        """The output of the last layer. Raises UsageError for one with a mask, which would not reach the next stage."""
+        """Return the output of the last layer. Raises UsageError for an output with a mask, which is not sent on."""
         for layer in self.layers:
             value = layer(value, training)
         if not self._last:
@@ -48,7 +48,7 @@ class Stage:
         return value
 
     def values_of(self, variables: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Copies of their values."""
+        """Copies of the values of variables, as arrays."""
         return {name: np.array(keras.ops.convert_to_numpy(one.value)) for name, one in variables.items()}
 
     def check(self, saved: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ class Stage:
                 )
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take what belongs to this stage; of random number generators what is there."""
+        """Load this stage's part of a saved state; random number generators may be absent."""
         for name, one in self.variables.items():
             if name in saved:
                 one.assign(saved[name])

@@ -1,4 +1,4 @@
-"""The state of a stage, and of all stages as one: {"model", "optimizer", "pipeline"}, of NumPy arrays."""
+"""State of a stage, and of all stages as one: {"model", "optimizer", "pipeline"}, of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.stages.execution.terms import receive_text, send_text
 
 
 def complete(state: Mapping[str, Any]) -> dict[str, Any]:
-    """`state` with all three parts; only "model" must be there. Raises UsageError where something is missing."""
+    """Return `state` with all three parts; only "model" is required. Raises UsageError if a part is incomplete."""
     found = {
         "optimizer": None,
         "pipeline": {"steps": 0, "asynchronous": 0, "deltas": {}, "random": {}},
@@ -28,7 +28,7 @@ def complete(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def consolidated(post: Post, own: dict[str, Any]) -> dict[str, Any] | None:
-    """The states of all stages as one, on rank 0; None on the others."""
+    """Return the states of all stages as one on rank 0, None on the others."""
     if post.mail.rank > 0:
         send_text(post, 0, Tag.STATE, pickle.dumps(own))
         post.finish()

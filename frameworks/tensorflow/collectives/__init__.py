@@ -1,1 +1,1 @@
-"""Collectives of our own, beside those that move gradients."""
+"""Collectives of our own, besides those for gradients."""

@@ -1,4 +1,4 @@
-"""hvd.reduce: an allreduce whose result one rank alone needs."""
+"""hvd.reduce: an allreduce whose result only one rank needs."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from paceline.native.world import process
 from paceline.tensorflow.horovod import horovod_tensorflow as horovod
 from paceline.tensorflow.names import node_name
 
-# What Horovod's operations cannot carry travels as float32.
+# Types that Horovod's operations do not support are sent as another type.
 _CARRIED_AS = {tf.bfloat16: tf.float32}
 
 
 class _Compiled(dict[tuple[Any, ...], Any]):
-    """Graphs of calls that are made eagerly, where operations would have no names."""
+    """Graphs of eager calls: operations that run eagerly have no names."""
 
 
 @tf.autograph.experimental.do_not_convert
 @form_of(horovod, lambda _: "unnamed")
 def reduce(tensor: Any, call: Call) -> Any:
-    """What all ranks' tensors are combined to, on `root_rank`; on the others a copy of `tensor`.
+    """Combine the tensors of all ranks on `root_rank`; the other ranks return a copy of `tensor`.
 
-    With PACELINE_COLLECTIVE other than gloo it travels along a chain of ranks once, half of what an allreduce takes;
-    else it is an allreduce. In CPU memory.
+    With a PACELINE_COLLECTIVE other than gloo, data passes once along a chain of ranks: half of an allreduce's bytes.
+    With gloo it is an allreduce. It runs in CPU memory.
 
     Args:
-        tensor: dense, of one shape and dtype on all ranks, also a variable; bfloat16 is added up in float32.
-        root_rank: among all ranks, as of hvd.broadcast.
-        name: the same on all ranks; one call of a name at a time. None: all ranks make unnamed calls in one order.
-        op: hvd.Average, Sum, Min, Max or Product; factors as of hvd.allreduce.
-        process_set: the ranks to combine over, all of which must make the call and, in a graph, use the result.
+        tensor: dense, of one shape and dtype on all ranks; may be a variable. bfloat16 is summed in float32.
+        root_rank: rank among all ranks, as for hvd.broadcast.
+        name: the same on all ranks, one call of a name at a time. None: all ranks make unnamed calls in the same order.
+        op: hvd.Average, Sum, Min, Max or Product; factors as for hvd.allreduce.
+        process_set: the ranks to combine. All of them must make the call and, in a graph, use the result.
 
-    Returns a tensor of the shape and dtype of `tensor`. The gradient, of averages and sums, is that of the root's
-    result, times the factors, on all ranks, all of which compute it; what flows into copies is dropped.
+    Returns:
+        A tensor of the shape and dtype of `tensor`. The gradient of averages and sums is, on all ranks, the gradient of
+            the root's result times the factors; all ranks compute it. Gradients of the copies are dropped.
 
-    Raises UsageError (a ValueError) for a root outside the process set, on ranks that are not in it, for other
-    operations and sparse tensors; tf.errors.OpError when a rank is lost.
+    Raises:
+        UsageError: (a ValueError) the root is outside the process set, this rank is not in it, the operation is another
+            one, or the tensor is sparse.
+        tf.errors.OpError: a rank is lost.
     """
     about = call.about
     if isinstance(tensor, (tf.IndexedSlices, tf.SparseTensor)):
@@ -66,7 +69,7 @@ def reduce(tensor: Any, call: Call) -> Any:
 
 
 def _named(function: Callable[[Any], Any], key: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """`function`, which follows from its name and `key`, as one whose operations have names: in a graph."""
+    """Return `function` in a graph, where operations have names. `key` and its name must determine the function."""
     if not tf.executing_eagerly():
         return function
     key = (function.__name__, *key)
@@ -78,7 +81,7 @@ def _named(function: Callable[[Any], Any], key: tuple[Any, ...]) -> Callable[[An
 
 
 def _given_back(upstream: Any, call: Call) -> Any:
-    """The gradient: the root's, on all ranks."""
+    """Return the gradient of the root's result on all ranks."""
     scale = call.about.gradient_scale()
     carried = tf.cast(upstream, _CARRIED_AS.get(upstream.dtype, upstream.dtype))
     with tf.device("CPU:0"), tf.name_scope("HorovodBroadcast/"):
@@ -93,10 +96,10 @@ def _given_back(upstream: Any, call: Call) -> Any:
 
 
 def _reduced(tensor: Any, call: Call) -> Any:
-    # Elastic training knows failed operations by this word in their path.
+    # Elastic training recognises failed operations by this word in their path.
     with tf.device("CPU:0"), tf.name_scope("HorovodAllreduce/"):
-        # A place that TensorFlow cannot know: else it would call the operation while it compiles, or leave it out where
-        # its values are not used.
+        # An index that TensorFlow cannot know: otherwise it would call the operation while it compiles, or drop it if
+        # its values are unused.
         zero = tf.raw_ops.RandomUniformInt(shape=tf.zeros([0], tf.int32), minval=0, maxval=1, seed=1, seed2=1)
         carried = tf.cast(tensor, _CARRIED_AS.get(tensor.dtype, tensor.dtype))
         given = tf.reshape(tf.expand_dims(carried, zero), tf.shape(carried))

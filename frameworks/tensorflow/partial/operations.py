@@ -1,4 +1,4 @@
-"""hvd.partial_allreduce: an allreduce that does not wait for ranks that are late (see paceline.partial.settings)."""
+"""hvd.partial_allreduce: an allreduce that does not wait for late ranks (see paceline.partial.settings)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,29 @@ from paceline.partial.settings import Partial
 from paceline.tensorflow.horovod import horovod_tensorflow as horovod
 from paceline.tensorflow.names import node_name
 
-# What an answer consists of: the result, and an int32 scalar.
+# The result, and an int32 scalar.
 Answer = tuple[Any, Any]
 
 
 class PartialResult:
-    """An answer that may still be on its way; made by `partial_allreduce_async`."""
+    """Result that may still be in flight; returned by `partial_allreduce_async`."""
 
     def __init__(self, answer: Answer | Future[Answer]) -> None:
         self._answer = answer
 
     def done(self) -> bool:
-        """Whether `wait` returns at once. Always in a graph, whose operations wait for each other by themselves."""
+        """Return True if `wait` returns at once. Always True in a graph, where operations wait for each other."""
         return not isinstance(self._answer, Future) or self._answer.done()
 
     def wait(self) -> Answer:
-        """The result, of the shape and dtype of the tensor, and the number of fresh contributions in it, int32 of ().
+        """Wait for the result.
 
-        Of several rounds that were missed both are sums. Raises tf.errors.OpError when a rank is lost, or for a tensor
-        that is not as in the rounds before.
+        Returns:
+            The result, of the tensor's shape and dtype, and the number of fresh contributions in it: int32 of shape ().
+                If this rank missed several rounds, both are sums over these rounds.
+
+        Raises:
+            tf.errors.OpError: a rank is lost, or the tensor differs from earlier rounds in shape or dtype.
         """
         return self._answer.result() if isinstance(self._answer, Future) else self._answer
 
@@ -61,7 +65,7 @@ def _hand_in(
     flat = tf.reshape(tf.stop_gradient(tensor), [-1])
 
     def run() -> Answer:
-        # In a graph whenever it is executed, and before the operation.
+        # In a graph: at every execution, before the operation.
         before = [tf.py_function(bring_out, [], [])] if flush else []
         with tf.control_dependencies(before):
             result, fresh = operation(flat)
@@ -74,12 +78,12 @@ def _hand_in(
 
 
 class _Operation:
-    """A function of a vector: the elements of the answer, and the count behind them.
+    """Function of a vector: the elements of the result, and the count after them.
 
-    A graph of its own, because operations that run eagerly have no names, and those of one graph get other names when
-    they are repeated. What travels has a variable's value in it, which the answer changes, so that TensorFlow takes it
-    for what it is: a call with an effect that must not be left out, folded into a constant, merged with another or put
-    before an earlier one. A control dependency alone would be optimised away.
+    It has a graph of its own: operations that run eagerly have no names, and names change when a graph is repeated. The
+    submitted vector includes the value of a variable that the result changes. TensorFlow therefore treats the operation
+    as a call with an effect: it does not drop, fold, merge or reorder it. A control dependency alone would be optimised
+    away.
     """
 
     def __init__(self, node: str, dtype: Any, op: Any, process_set: Any) -> None:
@@ -96,7 +100,7 @@ class _Operation:
         return result, fresh
 
     def _call(self, flat: Any) -> Answer:
-        # Elastic training knows failed operations by this word in their path.
+        # Elastic training recognises failed operations by this word in their path.
         with tf.device("CPU:0"), tf.name_scope("HorovodAllreduce/"):
             counted = tf.concat([flat, tf.cast(self._fresh.read_value(), flat.dtype)[tf.newaxis]], 0)
             answer = horovod.allreduce(
@@ -116,7 +120,7 @@ class _Operations(dict[tuple[str, Any, Any, int], _Operation]):
 
 
 def _in_thread(run: Callable[[], Answer], name: str) -> Future[Answer]:
-    """A thread for each call: flushes of many names wait for each other's ranks all at once."""
+    """Run in a new thread for each call, so that flushes of many names wait at the same time."""
     future: Future[Answer] = Future()
 
     def work() -> None:

@@ -1,1 +1,1 @@
-"""What stages of a pipeline compute with TensorFlow; paceline.keras drives it."""
+"""TensorFlow passes and weights of pipeline stages; driven by paceline.keras."""

@@ -1,4 +1,4 @@
-"""Forward and backward passes of one stage, at the weights that are asked for."""
+"""Forward and backward passes of one stage, at the requested weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.tensorflow.stages.weights import Correction, Version, Weights
 
 @dataclass(frozen=True)
 class Traced:
-    """What computes flights of one form, the kind of what it hands on, and the structure of the last stage's output."""
+    """Traced passes for flights of one form, the kind of their output, and the structure of the last stage's output."""
 
     split: Split
     output_kind: str
@@ -26,8 +26,10 @@ class Traced:
 
 @dataclass
 class Flight(flight.Flight):
-    """`traced`: what computes it; `saved`: what its backward pass needs of the forward pass; `others`: what that was
-    given beside inputs and weights, kept for computing again.
+    """A micro-batch on TensorFlow.
+
+    `traced`: its passes. `saved`: tensors that its backward pass needs from the forward pass. `others`: inputs of the
+    forward pass besides activations and weights, kept for recomputing.
     """
 
     traced: Traced | None = None
@@ -36,57 +38,58 @@ class Flight(flight.Flight):
 
 
 class Layers(Protocol):
-    """The layers of a stage as a function. Its state: what they change beside their weights, in order."""
+    """The layers of a stage as a function. Their state: tensors that they change besides their weights, in order."""
 
     def state(self) -> list[tf.Tensor]:
-        """Its values at the moment."""
+        """Return the current values of the state."""
         ...
 
     def keep(self, state: Sequence[tf.Tensor]) -> None:
-        """What it has become."""
+        """Store new values of the state."""
         ...
 
     def __call__(
         self, flight: Flight, inputs: list[Any], weights: list[Any], state: list[Any], training: bool
     ) -> tuple[list[Any], list[Any], Any]:
-        """In a graph: what travels on, or the loss; the state that it leaves; and on the last stage the output. Sets
-        the flight's `output_kind`.
+        """Compute outputs (or the loss), new state, and on the last stage the raw output, in a graph.
+
+        Sets the flight's `output_kind`.
         """
         ...
 
     def observe(self, target: Any, output: Any) -> None:
-        """What the last stage made of a micro-batch."""
+        """Receive the last stage's output for a micro-batch, for metrics."""
         ...
 
 
 class Gradients:
-    """The gradients of a mini-batch so far; see paceline.stages.execution.clipping.Gradients."""
+    """Gradients summed over a mini-batch so far; implements paceline.stages.execution.clipping.Gradients."""
 
     def __init__(self, count: int) -> None:
         self.values: list[tf.Tensor | None] = [None] * count
 
     def add(self, found: Sequence[tf.Tensor | None]) -> None:
-        """Those of a micro-batch."""
+        """Add the gradients of a micro-batch."""
         for number, one in enumerate(found):
             if one is not None:
                 before = self.values[number]
                 self.values[number] = one if before is None else before + one
 
     def take(self) -> list[tf.Tensor | None]:
-        """All of them, and begin anew."""
+        """Return all gradients and start again from none."""
         found, self.values = self.values, [None] * len(self.values)
         return found
 
     def divide(self, by: int) -> None:
-        """See Gradients.divide."""
+        """Divide all gradients by a number."""
         self.values = [None if one is None else one / tf.constant(by, one.dtype) for one in self.values]
 
     def norms(self) -> list[float | None]:
-        """See Gradients.norms."""
+        """Return the norm of each gradient; None for a missing one."""
         return [None if one is None else float(tf.norm(one)) for one in self.values]
 
     def clip(self, norms: Sequence[float], max_norm: float) -> float:
-        """See Gradients.clip."""
+        """Clip by `norms`, those of all gradients of the model, to `max_norm`. Returns the total norm before."""
         total = float(np.linalg.norm(norms))
         factor = min(max_norm / (total + 1e-6), 1.0)
         self.values = [None if one is None else one * tf.constant(factor, one.dtype) for one in self.values]
@@ -96,8 +99,8 @@ class Gradients:
 class Passes:
     """Computes with the layers of a stage, each pass a graph of its own; see split.py.
 
-    `recompute`: keep the inputs of a flight alone, and compute again, at the weights of the backward pass, with the
-    state that the layers had.
+    `recompute`: keep only the inputs of a flight, and compute again at the weights of the backward pass, with the
+    layers' state at the forward pass.
     """
 
     flight = Flight
@@ -114,7 +117,7 @@ class Passes:
         return contextlib.nullcontext()
 
     def forward(self, flight: Flight) -> tuple[list[tf.Tensor], list[bool]]:
-        """See Passes.forward."""
+        """Return the outputs, and which of them will get gradients."""
         outputs = self._outputs(flight, training=True)
         assert flight.traced is not None
         if self._recompute:
@@ -124,11 +127,11 @@ class Passes:
         return outputs, flight.traced.split.wanted
 
     def evaluate(self, flight: Flight) -> list[tf.Tensor]:
-        """See Passes.evaluate."""
+        """Return the outputs of a micro-batch without a backward pass."""
         return self._outputs(flight, training=False)
 
     def backward(self, flight: Flight, gradients: Sequence[tf.Tensor] | None) -> list[tf.Tensor]:
-        """See Passes.backward."""
+        """Add to the gradients of the weights; return those of the differentiable inputs."""
         assert flight.traced is not None
         split = flight.traced.split
         version: Version = flight.version if self.stashed else self._weights.newest
@@ -169,7 +172,7 @@ class Passes:
         return self._traced[key]
 
     def _trace(self, flight: Flight, weights: list[tf.Tensor], states: int, training: bool) -> Traced:
-        # The function outlives the flight: nothing of it but its form may be in there.
+        # The function outlives the flight: it must hold nothing of it but its form.
         last = flight.target is not None
         like = tf.nest.map_structure(lambda one: 0, flight.target)
         model = Flight(0, None, flight.kind, [], flight.differentiable, None, 1.0)

@@ -1,9 +1,9 @@
-"""One function as two: a forward pass, and a backward pass at weights of its own.
+"""One function split into a forward pass and a backward pass with weights of its own.
 
-A tape computes gradients from values that it has kept, those of weights among them. Here the graph of a function and of
-its gradients is cut instead: the forward part hands out what the backward part needs of it, and weights are inputs of
-both. What follows from weights alone, such as a cast or a transposed kernel, is computed again from those that the
-backward part is given.
+A tape computes gradients from values it has kept, including weights. Here the graph of a function and its gradients
+is cut instead. The forward part returns the tensors that the backward part needs, and weights are inputs of both
+parts. Values that depend on weights alone, such as a cast or a transposed kernel, are recomputed from the weights of
+the backward part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class Made:
-    """What a traced function returns: outputs, and values that have no gradients."""
+    """Return value of a traced function: outputs, and values without gradients."""
 
     outputs: list[tf.Tensor]
     others: list[tf.Tensor]
@@ -26,8 +26,8 @@ class Made:
 class Split:
     """`function(inputs, weights, others)`, lists of tensors, traced for tensors like these.
 
-    `differentiable`: of which inputs gradients are wanted; of outputs that depend on these, or on weights, gradients
-    are `wanted` in turn. `evaluated`: there will be no backward pass.
+    `differentiable`: inputs whose gradients are requested. `wanted`: outputs that depend on them, or on weights, and
+    therefore need gradients. `evaluated`: there will be no backward pass.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Split:
     def forward(
         self, inputs: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], others: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
-        """Outputs, other values, and what `backward` needs."""
+        """Return outputs, other values, and the tensors that `backward` needs."""
         outputs, returned, saved = self._forward(*inputs, *weights, *others)
         return list(outputs), list(returned), list(saved)
 
     def backward(
         self, saved: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor | None], list[tf.Tensor | None]]:
-        """Gradients of the differentiable inputs and of the weights, None where nothing depends on them.
+        """Return gradients of the differentiable inputs and of the weights; None where nothing depends on them.
 
-        `gradients`: of the outputs that wanted them; none of a scalar's.
+        `gradients`: of the `wanted` outputs; empty for a scalar.
         """
         found = iter(() if self._backward is None else self._backward(*saved, *weights, *gradients))
         all_found = [next(found) if present else None for present in self._present]
@@ -96,7 +96,7 @@ class Split:
 def _saved(
     made: Made, gradients: Sequence[tf.Tensor], given: tuple[list[Any], list[Any], list[Any]]
 ) -> list[tf.Tensor]:
-    """What the forward part has and gradients need, but for weights and what follows from them alone."""
+    """Tensors of the forward part that gradients need, except weights and values that depend on weights alone."""
     forward = _ancestors([*made.outputs, *made.others]) | {one.op for part in given for one in part}
     varying = forward & (_descendants([*given[0], *given[2]]) | _descendants_of_stateful(forward))
     kept: dict[str, tf.Tensor] = {}
@@ -105,7 +105,7 @@ def _saved(
 
     def need(tensor: tf.Tensor) -> None:
         if tensor.op in varying:
-            # All outputs, or none, as those wish who copy a part of a graph.
+            # All outputs or none: copying a part of a graph requires it.
             kept.update((one.name, one) for one in tensor.op.outputs)
         else:
             waiting.append(tensor.op)
@@ -132,7 +132,7 @@ def _floating(tensor: tf.Tensor) -> bool:
 
 
 def _ancestors(tensors: Iterable[tf.Tensor]) -> set[Any]:
-    """The operations that these follow from, and their own."""
+    """Operations that these tensors depend on, including their own."""
     found: set[Any] = set()
     waiting = [one.op for one in tensors]
     while waiting:
@@ -145,12 +145,12 @@ def _ancestors(tensors: Iterable[tf.Tensor]) -> set[Any]:
 
 
 def _descendants(tensors: Iterable[tf.Tensor]) -> set[Any]:
-    """The operations that follow from these, and their own."""
+    """Operations that depend on these tensors, including their own."""
     return _following([one.op for one in tensors])
 
 
 def _descendants_of_stateful(operations: Iterable[Any]) -> set[Any]:
-    """What random numbers and variables outside of the function are read by, and what follows."""
+    """Operations that depend on random numbers or on variables outside the function."""
     return _following([one for one in operations if one.type != "Placeholder" and one.op_def.is_stateful])
 
 

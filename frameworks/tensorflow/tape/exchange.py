@@ -1,9 +1,8 @@
-"""Exchanges of tapes that are not synchronous.
+"""Non-synchronous exchanges of tapes.
 
-A tape is made anew in every step, so its exchange is kept here. Which one it is, the tape's name and sources tell: the
-tapes of twin models have one name each without being asked, and whoever differentiates the same sources twice, with
-one tape or in one graph, has a second one. Steps that are unrolled in one graph, an update of Keras behind each, have
-one.
+Every step makes a new tape, so its exchange is kept here. The tape's name and sources identify the exchange. Tapes of
+twin models thus have one name each without any setting. Differentiating the same sources twice, with one tape or in
+one graph, makes a second exchange. Steps unrolled in one graph, each followed by an update of Keras, share one.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ TAPE_NAME = "DistributedGradientTape"
 
 
 class _Kept:
-    """The exchange of tapes with one name, process set, settings and list of sources."""
+    """Exchange of the tapes with one name, process set, settings and list of sources."""
 
     def __init__(self, key: tuple[str, int], exchange: Exchange, sources: Sequence[Any]) -> None:
         self.key = key
@@ -45,7 +44,7 @@ class _Kept:
         self.take(sources)
 
     def take(self, sources: Sequence[Any]) -> None:
-        """Belong to `sources` from now on, and only as long as all variables of them live."""
+        """Use `sources` from now on; the exchange is dropped when one of their variables is."""
         gone = weakref.WeakMethod(self._gone)
 
         def lost(_: Any) -> None:
@@ -53,11 +52,11 @@ class _Kept:
             if method is not None:
                 method()
 
-        # Tensors that are watched are others in every step: their number tells.
+        # Watched tensors differ in every step: only their number is compared.
         self._sources = [weakref.ref(one, lost) if isinstance(one, tf.Variable) else None for one in sources]
 
     def drain(self) -> int:
-        """Apply the updates that are left when the ranks end, by the optimizer of Keras that applied those before."""
+        """Apply the remaining updates when the ranks end, with the Keras optimizer that applied the ones before."""
         updates = self.exchange.drained_means(self.weights)
         optimizer = applier(self.exchange)
         if updates and optimizer is None:
@@ -72,7 +71,7 @@ class _Kept:
         return len(updates)
 
     def weights(self) -> dict[int, Any]:
-        """The variables among its sources."""
+        """Variables among the sources, by index."""
         return {index: one for index, one in enumerate(self._variables()) if one is not None}
 
     def _gone(self) -> None:
@@ -83,25 +82,26 @@ class _Kept:
         return [None if one is None else one() for one in self._sources]
 
     def has(self, sources: Sequence[Any]) -> bool:
-        """Whether `sources` are its, in this order."""
+        """Return True if `sources` are its sources, in this order."""
         mine = self._variables()
         theirs = [one if isinstance(one, tf.Variable) else None for one in sources]
         return len(mine) == len(theirs) and all(one is other for one, other in zip(mine, theirs, strict=True))
 
     def shares(self, sources: Sequence[Any]) -> bool:
-        """Whether a variable of `sources` is one of its."""
+        """Return True if it shares a variable with `sources`."""
         return any(mine is not None and mine is one for mine in self._variables() for one in sources)
 
 
 class _Tapes:
-    """What is known of the tapes of a process; names come with their process set."""
+    """State of all tapes of a process; keys are a name and a process set."""
 
     def __init__(self) -> None:
         self.kept: list[_Kept] = []  # in the order of first use, and with it of names
         self.to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
-        # Of synchronous tapes, whose operations have the tape's name: by choice, the one that was used last at the end.
+        # Synchronous tapes, whose operations have the tape's name: by codec and collective, the last used one at the
+        # end.
         self.travels: dict[tuple[str, int], dict[Choice, Travel]] = {}
-        # Exchanges that were put into a graph.
+        # Exchanges that are part of a graph.
         self.in_graphs: weakref.WeakKeyDictionary[Any, list[Exchange]] = weakref.WeakKeyDictionary()
 
 
@@ -117,7 +117,7 @@ def check(chosen: ExchangeSettings) -> None:
 
 
 def travel_for(name: str, process_set: Any, choice: Choice, chosen: ExchangeSettings) -> Travel:
-    """How gradients of a tape travel: one of all synchronous tapes of a name; an exchange keeps its first tape's."""
+    """Codec and collective of a tape. Synchronous tapes of a name share one; an exchange keeps its first tape's."""
     made = Travel(loaded("tensorflow"), process_set, choice)
     if not chosen.synchronous:
         return made
@@ -137,10 +137,10 @@ def _last_travel(key: tuple[str, int]) -> Travel | None:
 
 
 def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Exchange]) -> Callable[[Any], Exchange]:
-    """What `Settings.exchange` is for gradients of `sources` (tf.Variables and tensors).
+    """Return the factory that `Settings.exchange` holds for gradients of `sources` (tf.Variables and tensors).
 
-    `used`: the exchanges of earlier calls of this tape; this one's is added. Raises UserError where only a part of
-    `sources` are those of gradients in flight.
+    `used`: exchanges of earlier calls of this tape; the found one is appended. Raises UserError if only some of
+    `sources` have gradients in flight.
     """
 
     def find(settings: Any) -> Exchange:
@@ -149,7 +149,7 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
         key = _key(settings.name, settings.process_set)
 
         def free(exchange: Exchange) -> bool:
-            # What comes behind an update is the next step, unrolled.
+            # After an update the next unrolled step begins.
             return exchange not in taken or (here is not None and applied_in(here, exchange))
 
         known = [kept for kept in tapes.kept if kept.key == key and free(kept.exchange)]
@@ -187,15 +187,23 @@ def _pass_on(kept: _Kept, sources: Sequence[Any]) -> None:
 
 
 def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, process_set: Any = None) -> int:
-    """Make the updates whose gradients are in flight, with an optimizer of Keras; returns how many.
+    """Apply the updates whose gradients are in flight, with a Keras optimizer.
 
-    `variables`: the sources of the tape, in the same order; `name` and `process_set`: as the tape was given. All ranks
-    must call it after the same update. The next K - 1 updates will be left out, as at the beginning.
+    Call it on all ranks after the same update. The next K - 1 updates are skipped, as at the beginning.
+
+    Args:
+        optimizer: the Keras optimizer that applies the updates.
+        variables: the sources of the tape, in the same order.
+        name: name of the tape.
+        process_set: process set of the tape; None: all ranks.
+
+    Returns:
+        The number of updates.
     """
     sources = list(map(wire.native, variables))
     drained = [kept.exchange.drained_means(kept.weights) for kept in _chosen(_key(name, process_set), sources)]
     count = 0
-    # The oldest of each before the next of any.
+    # The oldest update of each tape before the next of any.
     for updates in itertools.zip_longest(*drained):
         for update in updates:
             if update is not None:
@@ -205,12 +213,12 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
 
 
 def apply_results(optimizer: Any, update: tuple[Mapping[Any, Any], float], variables: Sequence[Any]) -> None:
-    """An update with what a drain took out: results by the index of the source, and the scale they were computed at."""
+    """Apply one drained update: results by the index of the source, and the loss scale of their computation."""
     results, scale = update
     chosen = [variables[int(index)] for index in results]
     grads = wire.tensors_like(list(results.values()), chosen)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        # It divides by the factor of now.
+        # The optimizer divides by its current scale.
         grads = [grad * tf.cast(optimizer.dynamic_scale / scale, grad.dtype) for grad in grads]
     optimizer.apply(grads, chosen)
 
@@ -218,10 +226,10 @@ def apply_results(optimizer: Any, update: tuple[Mapping[Any, Any], float], varia
 def tape_in_flight(
     name: str = TAPE_NAME, process_set: Any = None, variables: Sequence[Any] | None = None
 ) -> dict[str, Any] | None:
-    """The gradients in flight of tapes of this name, as NumPy arrays, to be saved; None if there are none.
+    """Return the gradients in flight of the tapes of this name as NumPy arrays, for a checkpoint; None without any.
 
-    With a codec also what error feedback keeps, of synchronous tapes, too. `variables`: the sources of the tape, where
-    tapes of one name have several. Raises UserError if it takes them to tell which are meant.
+    With a codec it includes the residuals of error feedback, also of synchronous tapes. `variables`: sources of the
+    tape, needed if tapes of one name have several lists of sources; otherwise UserError.
     """
     kept = _one(name, process_set, variables)
     if kept is not None:
@@ -236,7 +244,10 @@ def load_tape_in_flight(
     process_set: Any = None,
     variables: Sequence[Any] | None = None,
 ) -> None:
-    """Go on with what `tape_in_flight` returned, from the next step on; before the step is compiled, on all ranks."""
+    """Continue from the result of `tape_in_flight` at the next step.
+
+    Call it on all ranks before the step is compiled.
+    """
     kept = _one(name, process_set, variables)
     if kept is not None:
         kept.exchange.forget()
@@ -261,7 +272,7 @@ def _taken_to_load(key: tuple[str, int], kept: _Kept) -> dict[str, Any] | None:
 
 
 def _chosen(key: tuple[str, int], sources: Sequence[Any] | None) -> list[_Kept]:
-    """Those of this name and process set, of these sources or of all."""
+    """Tapes with this name and process set, and with these sources (None: any)."""
     known = [kept for kept in _tapes().kept if kept.key == key]
     return [kept for kept in known if sources is None or kept.has(sources) or kept.shares(sources)]
 

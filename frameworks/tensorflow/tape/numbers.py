@@ -1,7 +1,7 @@
-"""Names of synchronous tapes: tapes with one name and different sources get a number each.
+"""Names of synchronous tapes: tapes with one name and different sources are numbered.
 
-A tape is made again in every step, so its sources identify it. A gradient is a collective, so all ranks come to the
-lists of sources in the same order.
+A tape is made again in every step, so its sources identify it. A gradient is a collective, so all ranks meet the lists
+of sources in the same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paceline.native.world import world
 
 
 class _Known(dict[tuple[str, int], list[tuple[list[Any], str]]]):
-    """By name and process set, of the variables that live: the sources (None for a tensor) and the name."""
+    """Sources (None for a tensor) and numbered name of each tape, by name and process set, while the variables live."""
 
 
 def _dead(references: list[Any]) -> bool:
@@ -26,7 +26,7 @@ def _dead(references: list[Any]) -> bool:
 
 
 def numbered_name(name: str, process_set_id: int, sources: Sequence[Any]) -> str:
-    """`name`, or for the second, third list of `sources` in this world `name` with "_2", "_3" behind it."""
+    """Return `name`, with "_2", "_3" appended for the second, third list of `sources` in this world."""
     library = loaded("tensorflow")
     mine = [one if isinstance(one, tf.Variable) else None for one in sources]
     known = world(library).of(_Known).setdefault((name, process_set_id), [])
@@ -36,7 +36,7 @@ def numbered_name(name: str, process_set_id: int, sources: Sequence[Any]) -> str
             (None if reference is None else reference()) is one for reference, one in zip(references, mine, strict=True)
         ):
             return found
-    # Numbers of variables that are gone stay taken: ranks collect garbage at different times.
+    # Numbers of deleted variables stay in use: ranks collect garbage at different times.
     number = own_number(library, process_set_id, lambda number: [f"tape {name} {number}"])
     found = f"{name}_{number + 1}" if number else name
     known.append(([None if one is None else weakref.ref(one) for one in mine], found))

@@ -1,7 +1,7 @@
 """A tf.GradientTape whose gradients are averages over all ranks.
 
-As with Keras optimizers, the wrapped tape is not copied: the result is another face of the same tape, of a class that
-inherits from the tape's and shares its attributes.
+As with Keras optimizers, the wrapped tape is not copied. The result is another view of the same tape: its class
+inherits from the tape's class and shares its attributes.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from paceline.tensorflow.tape.updates import expect_update
 
 
 class _State:
-    """What a wrapped tape keeps beside the attributes that it shares with the given one."""
+    """State of a wrapped tape, in addition to the attributes it shares with the original one."""
 
     def __init__(self, settings: Any, chosen: ExchangeSettings) -> None:
         self.settings = settings
         self.chosen = chosen
         self.local: set[Any] = set()
-        # Those of the calls of gradient() so far.
+        # Exchanges of the calls of gradient() so far.
         self.exchanges: list[Exchange] = []
-        self.inside = False  # of jacobian(), which calls gradient() for each row
+        self.inside = False  # within jacobian(), which calls gradient() for each row
 
     def reducer(self, sources: Sequence[Any], word: str = "") -> Any:
         """Return the reducer for gradients of these sources; with a word, for values that no update uses."""
@@ -55,13 +55,13 @@ def _key(source: Any) -> Any:
 
 
 class _Distributed:
-    """The part of the made class that is ours; `super()` is the class of the wrapped tape."""
+    """Paceline's part of the made class; `super()` is the class of the wrapped tape."""
 
     __slots__ = ()
     _distributed_state: _State
 
     def register_local_source(self, source: Any) -> None:
-        """Leave the gradient of `source` on this rank; it is divided by the number of ranks unless told otherwise."""
+        """Keep the gradient of `source` on this rank, divided by the number of ranks (scale_local_gradients)."""
         self._distributed_state.local.add(_key(source))
 
     @tf.autograph.experimental.do_not_convert
@@ -73,7 +73,7 @@ class _Distributed:
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
         use_generic_names: bool = False,
     ) -> Any:
-        """As tf.GradientTape.gradient, averaged. Names never depend on scopes: `use_generic_names` changes nothing."""
+        """Return averaged gradients, as tf.GradientTape.gradient. `use_generic_names` has no effect."""
         inherited = super().gradient  # type: ignore[misc]
         structure = inherited(target, sources, output_gradients, unconnected_gradients)
         state = self._distributed_state
@@ -81,12 +81,12 @@ class _Distributed:
 
     @tf.autograph.experimental.do_not_convert
     def jacobian(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        """As tf.GradientTape.jacobian, averaged as a whole; under every exchange of all ranks, at once."""
+        """Return the averaged tf.GradientTape.jacobian. With every exchange it waits for all ranks, without delay."""
         return self._whole(super().jacobian, target, sources, args, kwargs)  # type: ignore[misc]
 
     @tf.autograph.experimental.do_not_convert
     def batch_jacobian(self, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
-        """As tf.GradientTape.batch_jacobian, averaged as a whole: batches are as long on all ranks."""
+        """Return the averaged tf.GradientTape.batch_jacobian. Batches must have the same size on all ranks."""
         return self._whole(super().batch_jacobian, target, source, args, kwargs)  # type: ignore[misc]
 
     def _whole(self, inherited: Any, target: Any, sources: Any, args: Any, kwargs: Any) -> Any:
@@ -124,7 +124,7 @@ class _Distributed:
 
     @property
     def answered(self) -> Any:
-        """Whether the last gradients are gradients: a boolean tensor. False while a pipelined exchange begins."""
+        """Boolean tensor: True if the last gradients are real, False while a pipelined exchange fills."""
         exchanges = self._distributed_state.exchanges
         return tf.convert_to_tensor(exchanges[-1].answered) if exchanges else tf.constant(True)
 
@@ -132,7 +132,7 @@ class _Distributed:
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """Pairs of source and gradient: those of registered local sources, and the averaged ones."""
+        """Return pairs of source and gradient: those of registered local sources, then the averaged ones."""
         local: list[tuple[Any, Any]] = []
         averaged: list[tuple[Any, Any]] = []
         for source, grad in zip(sources, self.gradient(target, sources, output_gradients), strict=True):
@@ -163,31 +163,33 @@ def DistributedGradientTape(
     collective: str | None = None,
     weight: Any = None,
 ) -> Any:
-    """`gradtape` as a tape whose gradients are averaged over all ranks.
+    """Wrap a tape so that its gradients are averages over all ranks.
 
         with tf.GradientTape() as tape:
             loss = ...
         tape = hvd.DistributedGradientTape(tape)
         gradients = tape.gradient(loss, model.trainable_variables)
 
-    Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
-    index of the source in the list behind it. Tapes of one name are told apart by their sources: the second list gets
-    "_2" behind the name. Tapes that different threads use for the first time need different names. `fusion`: how
-    gradients are merged into messages (docs/methods/fusion.md); None: as PACELINE_FUSION says. `exchange`: what becomes
-    of gradients before the update.
+    Arguments are those of horovod.tensorflow.DistributedGradientTape, and:
+
+    - `name`: prefix of operation names; the index of the source follows. Sources distinguish tapes of one name: the
+      second list gets "_2" after the name. Tapes that different threads use for the first time need different names.
+    - `fusion`: how gradients are merged into messages (docs/methods/fusion.md); None: from PACELINE_FUSION.
+    - `exchange`: what happens to gradients before the update:
 
     {exchanges}
 
-    Where a pipelined exchange has no gradients yet they are zeros, `tape.answered` is false, and an optimizer of Keras
-    leaves out the update.
+    While a pipelined exchange has no gradients yet, they are zeros, `tape.answered` is False, and a Keras optimizer
+    skips the update.
 
-    `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/methods/codecs.md), with
-    `error_feedback` or without, which tape_in_flight() saves. `collective`: how they move between ranks
-    (docs/methods/collectives.md). None: as the variables say. The same on all ranks. `weight`: how much this rank's
-    gradients count, its samples or tokens (docs/guides/weights.md): a number or a scalar tensor, on all ranks; None:
-    all alike.
+    - `codec`: encoding of gradients in messages: "none", or a codec such as "q8" (docs/methods/codecs.md), with or
+      without `error_feedback`, whose residuals tape_in_flight() saves.
+    - `collective`: how gradients move between ranks (docs/methods/collectives.md). `codec` and `collective` must be the
+      same on all ranks; None: from the environment variables.
+    - `weight`: weight of this rank's gradients, its number of samples or tokens (docs/guides/weights.md): a number or a
+      scalar tensor, on all ranks; None: all ranks count alike.
 
-    Raises UserError for settings that cannot be used.
+    Raises UserError for unusable settings.
     """
     if isinstance(gradtape, _Distributed):
         raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
@@ -215,7 +217,7 @@ def DistributedGradientTape(
 
 @functools.cache
 def _class_for(wrapped: Any) -> type[Any]:
-    """`wrapped`, the class of a tape, as one whose gradients are averaged."""
+    """Return a subclass of `wrapped`, the class of a tape, with averaged gradients."""
     return type(wrapped.__name__, (_Distributed, wrapped), {"__slots__": ("_distributed_state",)})
 
 

@@ -1,7 +1,8 @@
-"""The updates that optimizers of Keras leave out where a tape has no answer.
+"""Updates that Keras optimizers skip while a tape has no gradients yet.
 
-The update belongs to an optimizer that knows nothing of the tape. Keras' `apply` is told through the graph (or eager
-execution) in which both stand: the gradients it gets tell the tape, or, clipped and scaled, the variables they are for.
+The update belongs to an optimizer that does not know the tape. Keras' `apply` finds the tape through the graph (or
+eager execution) that contains both. The gradients identify the tape; if they were clipped or scaled, their variables
+do.
 """
 
 from __future__ import annotations
@@ -26,28 +27,28 @@ class _Waiting:
     def __init__(self, exchange: Exchange, sources: Sequence[Any], grads: Sequence[Any]) -> None:
         self._exchange = weakref.ref(exchange)
         self._grads = [weakref.ref(grad) for grad in grads]
-        # Empty if the sources are tensors: what they belong to is not known then.
+        # Empty if the sources are tensors: their owner is unknown then.
         self.variables = {id(source) for source in sources if isinstance(source, tf.Variable)}
         self.of_tensors = not self.variables
 
     @property
     def exchange(self) -> Exchange | None:
-        """None if its variables are gone."""
+        """The exchange; None after its variables were deleted."""
         return self._exchange()
 
     def made(self, grads: Sequence[Any]) -> bool:
-        """Whether one of `grads` is its own, unchanged."""
+        """Return True if one of `grads` is its own, unchanged."""
         known = [reference() for reference in self._grads]
         return any(grad is not None and grad is one for one in known for grad in grads)
 
 
 class _Updates:
-    """Those of a process."""
+    """Pending and applied updates of a process."""
 
     def __init__(self) -> None:
-        # Who made the last update with an exchange's answers, or traced one.
+        # The optimizer that made, or traced, the last update with an exchange's answers.
         self.appliers: weakref.WeakKeyDictionary[Exchange, weakref.ref[Any]] = weakref.WeakKeyDictionary()
-        # What waits, by graph; of eager execution apart.
+        # Pending gradients, by graph; those of eager execution are separate.
         self.in_graphs: weakref.WeakKeyDictionary[Any, list[_Waiting]] = weakref.WeakKeyDictionary()
         self.eagerly: list[_Waiting] = []
 
@@ -57,7 +58,7 @@ def _updates() -> _Updates:
 
 
 def expect_update(exchange: Exchange, sources: Sequence[Any], grads: Sequence[Any]) -> None:
-    """A coming update of a Keras optimizer in this graph uses `grads`, the answers of `exchange` for `sources`."""
+    """Expect an update of a Keras optimizer in this graph with `grads`, the answers of `exchange` for `sources`."""
     _patch()
     graph, updates = wire.here(), _updates()
     waiting = updates.eagerly if graph is None else updates.in_graphs.setdefault(graph, [])
@@ -74,17 +75,17 @@ def applied_in(graph: Any, exchange: Exchange) -> bool:
 
 
 def applier(exchange: Exchange) -> Any:
-    """The optimizer of Keras that applies the answers of `exchange`; None if there is none, or none any more."""
+    """Return the Keras optimizer that applies the answers of `exchange`; None if there is none or it was deleted."""
     found = _updates().appliers.get(exchange)
     return None if found is None else found()
 
 
-# An exchange and the ids of the variables of an update that it answers for; None: of all.
+# An exchange, and the ids of the variables whose gradients it provides in an update; None: all.
 _Part = tuple[Exchange, set[int] | None]
 
 
 def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[_Part]:
-    """The exchanges that this update belongs to: of this graph, or of one around it."""
+    """Return the exchanges that this update belongs to: of this graph, or of an enclosing one."""
     ids = {id(wire.native(variable)) for variable in variables}
     graph = wire.here()
     while graph is not None:
@@ -98,7 +99,7 @@ def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[_Part]:
 def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) -> list[_Part]:
     found = [one for one in waiting if one.made(grads)]
     if not found:
-        # Changed on the way. Of several for one variable the oldest is meant.
+        # Modified gradients. If several are pending for one variable, the oldest is meant.
         open_ids = set(ids)
         for one in waiting:
             if one.variables & open_ids:
@@ -107,7 +108,7 @@ def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) ->
     found = found or [one for one in waiting if one.of_tensors][:1]
     parts = [(one.exchange, None if one.of_tensors else one.variables & ids) for one in found]
     for one in found:
-        # Others of its gradients may be for another optimizer.
+        # Its other gradients may be for another optimizer.
         one.variables -= ids
         if not one.variables:
             waiting.remove(one)
@@ -115,9 +116,9 @@ def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) ->
 
 
 def _rescaled(scale: Any, parts: list[_Part], grads: list[Any], variables: Sequence[Any]) -> list[Any]:
-    """`grads` as if their losses had been scaled by `scale`, the factor of this update.
+    """Return `grads` as if their losses had been scaled by `scale`, the factor of this update.
 
-    Raises UserError for an exchange that does not know under which factor its gradients were computed.
+    Raises UserError for an exchange that does not know the factor of its gradients.
     """
     for exchange, mine in parts:
         factor = exchange.rescaled(scale)
@@ -147,7 +148,7 @@ def _patch_apply(optimizer: Any) -> None:
         if not parts:
             return original(self, grads, trainable_variables)
         if trainable_variables is not None and not self.built:
-            # TensorFlow makes no variables within a branch of the graph.
+            # TensorFlow creates no variables within a branch of the graph.
             with keras.name_scope(self.name, caller=self):
                 self.build(trainable_variables)
             self.built = True

@@ -15,11 +15,19 @@ from paceline.torch.horovod import horovod_torch as horovod
 def mean(value: Any, weight: Any = 1, name: str = NAME, process_set: Any = horovod.global_process_set) -> Any:
     """Return the mean of `value` over the ranks, sum(w v) / sum(w), such as that of a loss over samples.
 
-    A number gives a number, a tensor one of its shape, type and device; it is computed in float64. All ranks must call
-    it, those without data with the weight 0. If all have 0, the result is NaN. `name`: of the operation; means that may
-    travel at the same time need different names.
+    The mean is computed in float64. All ranks must make the call, ranks without data with weight 0.
 
-    Raises UsageError for a weight that is negative or not finite.
+    Args:
+        value: a number, or a tensor.
+        weight: weight of this rank; finite, at least 0.
+        name: name of the operation; means that may be in flight at the same time need different names.
+        process_set: the ranks to average over.
+
+    Returns:
+        A number for a number; for a tensor, one of its shape, type and device. NaN if all weights are 0.
+
+    Raises:
+        UsageError: the weight is negative or not finite.
     """
 
     def average(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""hvd.reduce and its other forms, as Horovod's broadcast has them."""
+"""hvd.reduce and its in-place and asynchronous forms, like those of Horovod's broadcast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.torch.state.travelling import put_back, to_reduce
 
 
 class _Unnamed(Counter[int]):
-    """Unnamed calls so far, by process set."""
+    """Number of unnamed calls so far, by process set."""
 
 
 def _automatic(process_set: Any) -> str:
@@ -30,21 +30,25 @@ _form = form_of(horovod, _automatic)
 
 @_form
 def reduce(tensor: Tensor, call: Call) -> Tensor:
-    """What all ranks' tensors are combined to, on `root_rank`; on the others a copy of `tensor`, which stays as it is.
+    """Combine the tensors of all ranks on `root_rank`; the other ranks return a copy of `tensor`, which is not changed.
 
-    With PACELINE_COLLECTIVE other than gloo and tensors in CPU memory it travels along a chain of ranks once, half of
-    what an allreduce takes; else it is an allreduce.
+    With a PACELINE_COLLECTIVE other than gloo, tensors in CPU memory pass once along a chain of ranks: half of an
+    allreduce's bytes. Otherwise it is an allreduce.
 
-    - `tensor`: of one shape and dtype on all ranks; also bfloat16, which is added up in float32, and not contiguous.
-    - `root_rank`: among all ranks, as of hvd.broadcast.
-    - `name`: the same on all ranks; one call of a name at a time. None: all ranks make unnamed calls in one order.
-    - `op`: hvd.Average, Sum, Min, Max or Product; factors as of hvd.allreduce.
+    Args:
+        tensor: of one shape and dtype on all ranks; need not be contiguous. bfloat16 is summed in float32.
+        root_rank: rank among all ranks, as for hvd.broadcast.
+        name: the same on all ranks, one call of a name at a time. None: all ranks make unnamed calls in the same order.
+        op: hvd.Average, Sum, Min, Max or Product; factors as for hvd.allreduce.
 
-    Returns a tensor of the shape and dtype of `tensor`. The gradient, of averages and sums, is that of the root's
-    result, times the factors, on all ranks, all of which call backward(); what flows into copies is dropped.
+    Returns:
+        A tensor of the shape and dtype of `tensor`. The gradient of averages and sums is, on all ranks, the gradient of
+            the root's result times the factors; all ranks call backward(). Gradients of the copies are dropped.
 
-    Raises UsageError (a ValueError) for a root outside the process set, on ranks that are not in it and for other
-    operations, HorovodInternalError when a rank is lost.
+    Raises:
+        UsageError: (a ValueError) the root is outside the process set, this rank is not in it, or the operation is
+            another one.
+        HorovodInternalError: a rank is lost.
     """
     result: Tensor = _Reduce.apply(tensor, call)
     return result
@@ -52,9 +56,9 @@ def reduce(tensor: Tensor, call: Call) -> Tensor:
 
 @_form
 def reduce_async(tensor: Tensor, call: Call) -> int:
-    """As `reduce`, and return at once: a handle for hvd.synchronize and hvd.poll. Without a gradient.
+    """Start `reduce` and return a handle for hvd.synchronize and hvd.poll; without a gradient.
 
-    `tensor`: contiguous, of a type that Horovod carries; ValueError for others.
+    `tensor`: contiguous, of a type that Horovod supports; ValueError otherwise.
     """
     output = torch.empty_like(tensor) if call.about.at_root else tensor.detach().clone()
     return _start(tensor, output, call)
@@ -62,9 +66,9 @@ def reduce_async(tensor: Tensor, call: Call) -> int:
 
 @_form
 def reduce_(tensor: Tensor, call: Call) -> Tensor:
-    """As `reduce`, but `tensor` becomes the result on `root_rank`; on the others it stays as it is. Returns it.
+    """Combine tensors as `reduce` does, in place on `root_rank`; other ranks keep theirs. Returns `tensor`.
 
-    Of any type and memory layout that `reduce` takes; without a gradient.
+    Accepts every type and memory layout that `reduce` accepts; without a gradient.
     """
     carried = to_reduce(tensor.detach())
     put_back(tensor, horovod.synchronize(_start(carried, carried, call)))
@@ -73,14 +77,14 @@ def reduce_(tensor: Tensor, call: Call) -> Tensor:
 
 @_form
 def reduce_async_(tensor: Tensor, call: Call) -> int:
-    """As `reduce_async`, but the result on `root_rank` is written to `tensor`, which stays as it is on the others."""
+    """Start `reduce_async` in place: `tensor` becomes the result on `root_rank` and does not change on other ranks."""
     return _start(tensor, tensor, call)
 
 
 class _Reduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, call: Call) -> Tensor:
-        """Returns the result."""
+        """Return the result."""
         ctx.call = call
         carried = to_reduce(tensor)
         output = torch.empty_like(carried) if call.about.at_root else carried.clone()
@@ -89,7 +93,7 @@ class _Reduce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """The root's gradient goes to all ranks."""
+        """Broadcast the root's gradient to all ranks."""
         about = ctx.call.about
         scale = about.gradient_scale()
         carried = to_reduce(gradients[0])
@@ -100,13 +104,13 @@ class _Reduce(torch.autograd.Function):
 
 
 def _start(tensor: Tensor, output: Tensor, call: Call) -> int:
-    """Start it; synchronize() gives `output`, which has the values of `tensor` already where this is not the root."""
+    """Start the operation. synchronize() returns `output`; on other ranks than the root it is a copy already."""
     operations = horovod.mpi_ops
     target = output if call.about.at_root else torch.empty_like(tensor)
     name = call.about.operation(tensor.device.type == "cpu")
     handle: int = operations._allreduce_async(
         tensor, target, name, call.op, call.prescale_factor, call.postscale_factor, call.process_set
     )
-    # The library writes to the target, whatever comes of that; synchronize() returns the last of these.
+    # The library writes to the target even if nobody uses it; synchronize() returns the last of these.
     operations._handle_map[handle] = (tensor, target, output)
     return handle

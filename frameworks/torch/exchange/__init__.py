@@ -1,1 +1,1 @@
-"""What an allreduce call means: what all exchanges share."""
+"""PyTorch's tensors and weights for exchanges."""

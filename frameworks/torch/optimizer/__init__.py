@@ -1,1 +1,1 @@
-"""The wrapper of an optimizer."""
+"""Wrapped optimizer of PyTorch, and the exchange of its gradients."""

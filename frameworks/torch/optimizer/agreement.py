@@ -1,9 +1,9 @@
-"""Agreement of all ranks on which gradients are sparse, and which there are at all.
+"""Agreement of all ranks on which gradients are sparse, and which exist at all.
 
 A dense gradient is reduced, a sparse one is gathered: ranks that disagree would wait for each other for ever. A rank
-on which a parameter had no gradient cannot know which of the two the others do. So the ranks tell each other once, at
-the first exchange of a parameter, and keep to the answer. While no rank has a gradient of a parameter, nothing travels
-of it and they ask again in every update.
+without a gradient for a parameter cannot know which of the two the others do. So the ranks compare once, at the first
+exchange of a parameter, and keep the result. While no rank has a gradient for it, nothing is exchanged, and they
+compare again in every update.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.bucket import DENSE, Gradient
 from paceline.torch.optimizer.wire import TorchWire
 
-# Added to numbers that are compared, and to their negatives: so the zeros of a rank that has joined say nothing.
+# Added to the compared numbers and to their negatives, so that the zeros of a joined rank have no effect.
 _SAID = 1 << 40
 
 
 def agree(gradients: Sequence[Gradient], wire: TorchWire, exchange: ExchangeSettings, buckets: int = 0) -> bool:
-    """Find Gradient.sparse_dims with the other ranks, all of which call this with the same, and wait for each other.
+    """Find Gradient.sparse_dims with the other ranks.
 
-    Sparse, with so many sparse dimensions (1 for embeddings), if a rank has a sparse gradient and none has a dense one.
-    Those that no rank has are idle under a synchronous exchange, dense under the others. Raises UsageError, on all
-    ranks, if they have different exchanges, codecs or collectives.
+    All ranks call this with the same gradients, and wait for each other. A gradient is sparse, with that many sparse
+    dimensions (1 for embeddings), if a rank has a sparse one and none has a dense one. Gradients that no rank has are
+    idle under a synchronous exchange, dense under the others. Raises UsageError, on all ranks, if their exchanges,
+    codecs or collectives differ.
 
-    `buckets`: what must be the same on all ranks for them to form buckets, or 0. Returns whether it is.
+    `buckets`: a number that must be equal on all ranks for them to form buckets, or 0. Returns True if it is equal.
     """
     mine = agreement(exchange, wire.process_set.size(), wire.travel.choice)
-    # One row per gradient: sparse dimensions seen here, and whether a dense one was. Then the exchange: the maximum of
-    # its numbers, and of their negatives, which is minus the minimum, both above 0.
+    # One row per gradient: its sparse dimensions here, and 1 if it is dense here. Then the exchange: the maximum of its
+    # numbers and of their negatives, which is minus the minimum, both above 0.
     rows = [
         *((dims, dense) for _, dims, dense in map(_layout, gradients)),
         *((_SAID + number, _SAID - number) for number in (*mine, buckets)),
@@ -61,10 +62,10 @@ def agree(gradients: Sequence[Gradient], wire: TorchWire, exchange: ExchangeSett
 
 
 def look(gradients: Sequence[Gradient], wire: TorchWire) -> None:
-    """Learn which of `gradients`, that `agree` was given before, are there on any rank in this update.
+    """Find out which of `gradients`, which were given to `agree` before, exist on any rank in this update.
 
-    All ranks call this with the same, and wait for each other. It is a sum of floating-point numbers, which does not
-    keep steps from being armed.
+    All ranks call this with the same gradients, and wait for each other. It is a sum of floating-point numbers, so that
+    steps can still be armed.
     """
     rows = torch.tensor(list(map(_layout, gradients)), dtype=torch.float32)
     found = combined(wire, f"{wire.compared}{gradients[0].name}.used", rows, horovod.Sum)
@@ -75,7 +76,7 @@ def look(gradients: Sequence[Gradient], wire: TorchWire) -> None:
 
 
 def _layout(gradient: Gradient) -> tuple[int, int, int]:
-    """Whether there is a sparse one here, its sparse dimensions, and whether there is a dense one."""
+    """Return 1 if there is a sparse gradient here, its sparse dimensions, and 1 if there is a dense one; else zeros."""
     grad = gradient.parameter.grad
     return (0, 0, 0) if grad is None else (1, grad.sparse_dim(), 0) if grad.is_sparse else (0, 0, 1)
 

@@ -1,4 +1,4 @@
-"""The bucket: gradients that travel as one operation. One that travels by itself is a bucket of one."""
+"""The bucket: gradients that are exchanged in one operation. A gradient exchanged alone is a bucket of one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ UNCOUNTED = -1
 
 
 class Gradient(Hooked):
-    """The gradient of one parameter, and where it stands in the update that is being made.
+    """The gradient of one parameter, and its state within the current update.
 
-    Objects, not tensors, are what a gradient is counted and looked up by: a tensor's hash is a call of Python.
+    Gradients are counted and looked up by these objects, not by tensors: a tensor's hash is a call of Python.
     """
 
     def __init__(self, parameter: Tensor, name: str, generation: int = 0) -> None:
@@ -33,25 +33,25 @@ class Gradient(Hooked):
         self.name = name
         self.generation = generation  # how many of other shapes had this name before, where the library keeps shapes
         self.count = 0  # backward passes since the last update
-        self.fresh = False  # whether parameter.grad was None before the first of them
-        self.small = False  # whether it is to travel in a flat bucket, should it be dense
-        self.sparse_dims: int | None = None  # what the ranks have agreed on (agreement.py); None: nothing yet
-        self.idle = False  # whether no rank had it when they were asked last (agreement.py)
-        self.owned = False  # whether no other optimizer combines it (reduction.py)
-        self.travelled: Sequence[str] = ()  # names of those that it last travelled with, its own among them
+        self.fresh = False  # True if parameter.grad was None before the first of them
+        self.small = False  # True if it belongs in a flat bucket, should it be dense
+        self.sparse_dims: int | None = None  # agreed by the ranks (agreement.py); None: not yet
+        self.idle = False  # True if no rank had it at the last check (agreement.py)
+        self.owned = False  # True if no other optimizer combines it (reduction.py)
+        self.travelled: Sequence[str] = ()  # names in its last bucket, including its own
         self.submitted: Tensor | None = None  # parameter.grad when it was submitted,
-        self.version = 0  # and how often it had been written to
-        # Of a parameter that was frozen, in a flat bucket:
-        self.waiting = 0  # answers still to come to zeros that it contributed
-        self.owed: Tensor | None = None  # answers that are no gradient of it and that it must not lose
+        self.version = 0  # and its count of writes at that time
+        # For a frozen parameter in a flat bucket:
+        self.waiting = 0  # results to come of updates to which it contributed zeros
+        self.owed: Tensor | None = None  # results of updates while it was frozen, to be added to a later gradient
 
     @property
     def active(self) -> bool:
-        """Whether it takes part in this update: that of a frozen parameter does not, unless it came before."""
+        """True if it takes part in this update. A frozen parameter does only if its gradient came before."""
         return self.count > 0 or self.parameter.requires_grad
 
     def outgoing(self, always_dense: bool) -> Tensor:
-        """What travels: in the layout that all ranks use, in a type that Horovod carries; zeros if there is none."""
+        """Return the tensor to submit, in the ranks' layout and a type of Horovod's; zeros without gradient."""
         parameter = self.parameter
         gradient = parameter.grad
         dims = DENSE if always_dense or self.sparse_dims is None else self.sparse_dims
@@ -68,7 +68,7 @@ class Gradient(Hooked):
         return gradient if gradient.is_sparse else gradient.contiguous()
 
     def store(self, result: Tensor | None) -> None:
-        """Make `result` the gradient; None: there is none."""
+        """Set the gradient to `result`; None removes it."""
         parameter = self.parameter
         gradient = parameter.grad
         if gradient is result:
@@ -77,8 +77,8 @@ class Gradient(Hooked):
             parameter.grad = None
             return
         dims = self.sparse_dims
-        # What was in flight comes from CPU memory, wherever the parameter is.
-        # Unknown only where a run goes on and brings out what was in flight before its first step.
+        # Results that were in flight are in CPU memory, wherever the parameter is. The layout is unknown only if a
+        # resumed run drains before its first step.
         if dims is None:
             dims = result.sparse_dim() if result.is_sparse else DENSE
         if dims != DENSE:
@@ -90,7 +90,7 @@ class Gradient(Hooked):
             gradient.copy_(result)
 
     def changed(self) -> str:
-        """What became of it since it was submitted; "": nothing. Writes through `.data` torch does not count."""
+        """Return the kind of change since submission, "" without one. torch does not count writes through `.data`."""
         gradient = self.parameter.grad
         if gradient is not self.submitted:
             return "none" if gradient is None else "another tensor"
@@ -100,7 +100,7 @@ class Gradient(Hooked):
 
     @property
     def memory(self) -> int | None:
-        """Where the storage of a dense gradient begins, which may be a script's buffer for several."""
+        """Address of the storage of a dense gradient, which may be a script's buffer for several gradients."""
         gradient = self.parameter.grad
         return (
             gradient.untyped_storage().data_ptr() if gradient is not None and gradient.layout == torch.strided else None
@@ -108,30 +108,30 @@ class Gradient(Hooked):
 
 
 class Bucket:
-    """Gradients that travel as one operation, which is named after the first of them."""
+    """Gradients that are exchanged in one operation, which is named after the first of them."""
 
-    # Whether gradients are copied into one tensor of all.
+    # True if gradients are copied into one common tensor.
     flat = False
 
     def __init__(self, gradients: Sequence[Gradient], always_dense: bool = False) -> None:
-        """`always_dense`: sparse gradients among them travel as dense ones."""
+        """`always_dense`: sparse gradients are sent as dense ones."""
         self.gradients = tuple(gradients)
         self.names = tuple(gradient.name for gradient in gradients)
         self.always_dense = always_dense
-        self.complete = 0  # gradients that are there, in this update,
-        self.awaited = 0  # of so many
-        self.weighed = False  # whether what travels has this rank's weight behind it,
-        self.apart = False  # or the weight travels by itself: a codec would round it, shards would lack it
-        self.total: Tensor | None = None  # weight of all ranks behind the last results
+        self.complete = 0  # number of gradients that are ready in this update,
+        self.awaited = 0  # out of this number
+        self.weighed = False  # True if this rank's weight is appended to the tensors,
+        self.apart = False  # or the weight is sent separately: a codec would round it, shards would lack it
+        self.total: Tensor | None = None  # total weight of all ranks for the last results
         self._parts: dict[tuple[Gradient, ...], Bucket] = {}
         # The library knows the shapes that a name had before.
         generation = sum(gradient.generation for gradient in gradients)
         self._suffix = f".{generation}" if generation else ""
-        # Exchanges know it as this: it outlives the parameters.
+        # Exchanges identify the bucket by this; it outlives the parameters.
         self.identity = Identity(self.names[0] + self._suffix, self.names)
 
     def active(self) -> Bucket:
-        """These without the frozen."""
+        """Return the bucket of the active gradients."""
         if len(self.gradients) == 1:
             return self
         active = tuple(gradient for gradient in self.gradients if gradient.active)
@@ -143,13 +143,13 @@ class Bucket:
 
     @property
     def idle(self) -> bool:
-        """True if no rank has any of these in this update."""
+        """True if no rank has any of its gradients in this update."""
         return all(gradient.idle for gradient in self.gradients)
 
     def submit(self, exchange: Exchange, watched: bool, weighing: Weighing | None = None) -> Answer:
-        """Start to exchange what there is. `watched`: until the results are stored no script may change a gradient.
+        """Submit the gradients. `watched`: until the results are stored no script may change a gradient.
 
-        Raises UsageError for gradients that cannot travel with a weight.
+        Raises UsageError for gradients that cannot be sent with a weight.
         """
         wire: Any = exchange.wire
         encodes = weighing is not None and wire.encodes(self.identity)
@@ -163,7 +163,7 @@ class Bucket:
             for gradient in self.gradients:
                 wire.tried.keep(gradient.parameter, factor)
         if watched:
-            # Horovod without GPU operations copies results to GPUs by torch, which counts that as it does a script's.
+            # Horovod without GPU operations copies results to GPUs by torch, which counts that like a script's write.
             counted = not tensors[0].is_cuda or horovod.nccl_built()
             for gradient in self.gradients:
                 grad = gradient.submitted = gradient.parameter.grad
@@ -177,11 +177,11 @@ class Bucket:
         return lambda: [*(answer() or ()), *total()]
 
     def outgoing(self) -> list[Tensor]:
-        """What travels, tensors that may be overwritten; zeros where there is no gradient."""
+        """Return the tensors to submit, which may be overwritten; zeros where there is no gradient."""
         return [gradient.outgoing(self.always_dense) for gradient in self.gradients]
 
     def outgoing_with(self, weighing: Weighing) -> list[Tensor]:
-        """Return the tensors to submit, each with a weight behind it. Raises UsageError for types without weights."""
+        """Return the tensors to submit, each followed by the weight. Raises UsageError for types without weights."""
         tensors = self.outgoing()
         for gradient, tensor in zip(self.gradients, tensors, strict=True):
             check_type(gradient.name, tensor)
@@ -190,10 +190,10 @@ class Bucket:
         return [with_weight(tensor, weighing) for tensor in tensors]
 
     def store(self, results: Sequence[Tensor] | None, lag: int | None, divided: bool = False) -> None:
-        """Make the results of `submit` the gradients; None: there are none.
+        """Store the results of `submit` as gradients; None removes the gradients.
 
-        `lag`: how many updates ago what is answered was submitted (Exchange.lag). `divided`: results are divided by
-        the weights behind them (Exchange.divides).
+        `lag`: delay of the results in updates (Exchange.lag). `divided`: results are already divided by the total
+        weight (Exchange.divides).
         """
         if results is not None and self.apart:
             *results, (self.total,) = results
@@ -211,13 +211,16 @@ class Bucket:
             gradient.store(result)
 
     def changed(self, everyone: Iterable[Gradient]) -> str:
-        """Whose gradient a script has changed since `submit`, and how; "": none. `everyone`: all of the optimizer."""
+        """Name the first gradient that a script has changed since `submit`, and its change; "" without a change.
+
+        `everyone`: all gradients of the optimizer.
+        """
         for gradient in self.gradients:
             if not gradient.active or not (found := gradient.changed()):
                 continue
             if self.flat:
                 return f"{gradient.name!r} or of one that travels with it was changed (found {found})"
-            # torch counts the writes to a buffer of several gradients together.
+            # torch has one count of writes for a buffer of several gradients.
             buffer = gradient.memory if gradient.parameter.grad is gradient.submitted else None
             if buffer is None or all(one.memory != buffer for one in everyone if one is not gradient):
                 return f"{gradient.name!r} was changed (found {found})"
@@ -225,15 +228,14 @@ class Bucket:
 
 
 class FlatBucket(Bucket):
-    """Small dense gradients that are parts of one tensor, which travels; to exchanges it is one gradient.
+    """Small dense gradients that are parts of one tensor; exchanges handle this tensor as one gradient.
 
-    A gradient that the backward pass made is copied in, and `parameter.grad` becomes the part, a view: the result is
-    then where it belongs. One that was there before, as after zero_grad(set_to_none=False), stays the tensor that it
-    is: if it is the part nothing is copied, else the result is copied back into it. An update that makes gradients anew
-    has memory of its own, so that what a script has kept of an earlier one does not change.
+    A gradient that the backward pass has allocated is copied in, and `parameter.grad` becomes the part, a view: the
+    result is then in its place. A gradient that existed before, as after zero_grad(set_to_none=False), keeps its
+    tensor: if it is the part, nothing is copied, else the result is copied back into it. An update that allocates
+    gradients uses new memory, so that references of a script to an earlier gradient do not change.
 
-    A frozen parameter contributes zeros. What is answered to these is no gradient of it, and what is owed to it is
-    kept.
+    A frozen parameter contributes zeros. A result of such an update is not its gradient; results owed to it are kept.
     """
 
     flat = True
@@ -246,11 +248,11 @@ class FlatBucket(Bucket):
         self._slots: Sequence[Tensor] = [self._flat] * len(gradients)
 
     def active(self) -> Bucket:
-        """See Bucket.active: all of them."""
+        """Return the bucket itself, because frozen parameters contribute zeros."""
         return self
 
     def outgoing(self) -> list[Tensor]:
-        """See Bucket.outgoing."""
+        """Return the flat tensor, with the gradients copied in where they are not views of it."""
         grads = [gradient.parameter.grad for gradient in self.gradients]
         behind = self._flat.numel() - sum([slot.numel() for slot in self._slots])
         if behind != self.weighed or any(grad is not slot for grad, slot in zip(grads, self._slots, strict=True)):
@@ -258,7 +260,7 @@ class FlatBucket(Bucket):
         return [self._flat]
 
     def outgoing_with(self, weighing: Weighing) -> list[Tensor]:
-        """Return the flat tensor to submit, with the weight behind it."""
+        """Return the flat tensor to submit, with the weight at its end."""
         (flat,) = self.outgoing()
         check_type(self.names[0], flat)
         if self.apart:
@@ -269,7 +271,7 @@ class FlatBucket(Bucket):
     def _gather(self, grads: Sequence[Tensor | None]) -> None:
         parameters = [gradient.parameter for gradient in self.gradients]
         first = parameters[0]
-        # A model may have changed its type or device since, in part.
+        # Parts of a model may have changed their type or device since.
         dtype, alike = first.dtype, all(one.dtype is first.dtype and one.is_cpu for one in parameters)
         for other in () if alike else parameters:
             dtype = torch.promote_types(dtype, other.dtype)
@@ -317,7 +319,10 @@ class FlatBucket(Bucket):
         gradient.waiting -= 1
 
     def split(self, value: Any) -> dict[str, Any]:
-        """What an exchange has in flight of these, an array or a dict with arrays, and what they are owed, by name."""
+        """Return the exchange's values in flight and the owed results, by name of the gradient.
+
+        `value`: an array for the whole bucket, or a dict with arrays.
+        """
         found: dict[str, Any] = {}
         start = 0
         for gradient in self.gradients:
@@ -334,7 +339,7 @@ class FlatBucket(Bucket):
                 owed = gradient.owed.numpy()
                 if self.weighed:
                     owed = np.append(owed, np.zeros(1, owed.dtype))
-                # A round that this rank has been answered with.
+                # With partial rounds, an owed result is of a round that this rank has got.
                 rounds = isinstance(own, dict)
                 own = (
                     {**own, "results": own["results"] + owed, "missed": max(own["missed"], 1)} if rounds else own + owed
@@ -345,7 +350,7 @@ class FlatBucket(Bucket):
 
 
 def separate(started: Iterable[Gradient], missing: Iterable[Gradient]) -> None:
-    """Give those in `missing` a gradient of their own where a script stored one tensor as that of several."""
+    """Copy the gradients in `missing` that share memory with others because a script stored one tensor for several."""
     taken = {_address(gradient) for gradient in started} - {None}
     for gradient in missing:
         address = _address(gradient)
@@ -356,13 +361,13 @@ def separate(started: Iterable[Gradient], missing: Iterable[Gradient]) -> None:
 
 
 def _address(gradient: Gradient) -> int | None:
-    """Where the values of a dense gradient are."""
+    """Address of the values of a dense gradient."""
     grad = gradient.parameter.grad
     return grad.data_ptr() if grad is not None and grad.layout == torch.strided and grad.numel() > 0 else None
 
 
 def _no_rows(parameter: Tensor, sparse_dims: int) -> Tensor:
-    """A sparse gradient of the shape of `parameter` without a single row."""
+    """Return a sparse gradient of the shape of `parameter` without rows."""
     return torch.sparse_coo_tensor(
         torch.empty((sparse_dims, 0), dtype=torch.int64, device=parameter.device),
         torch.empty((0, *parameter.shape[sparse_dims:]), dtype=parameter.dtype, device=parameter.device),
@@ -372,5 +377,5 @@ def _no_rows(parameter: Tensor, sparse_dims: int) -> Tensor:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of these names, for a message."""
+    """Return the first of these names, for a message."""
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,7 +1,7 @@
-"""Which gradients of an optimizer travel together: those that a script groups, and small ones in flat buckets.
+"""Assignment of gradients to buckets: groups of the script, and flat buckets of small gradients.
 
-An operation of Horovod costs each rank some 60 us of computing, whatever its size; that of a flat bucket costs that
-once, and each of its gradients a copy.
+An operation of Horovod costs each rank some 60 us of computing at any size. A flat bucket pays this cost once, plus a
+copy per gradient.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.bucket import DENSE, Bucket, FlatBucket, Gradient, listed
 
-# A bucket goes when its last gradient is there: it ends with the span of its first one, its own gradients and those
-# between, so that the first does not wait for long.
+# A bucket is sent when its last gradient is ready. It contains gradients of one span only, so that the first does not
+# wait for long.
 _TYPES = (torch.float16, torch.float32, torch.float64)
 Group = tuple[Tensor, ...]
 
 
 class Buckets:
-    """`all` gradients in the order of the parameter groups, also those that come later, and the bucket `of` each.
+    """`all` gradients in the order of the parameter groups, including later additions, and the bucket `of` each.
 
-    What is found here once is not looked for in every update.
+    The assignment is computed once, not in every update.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Buckets:
         shapes_stay: bool,
         spans: Callable[[], int] = lambda: SPANS,
     ) -> None:
-        """`groups`: see `form_groups`, which raises UsageError.
+        """Assign parameters to buckets, with `groups` as in `form_groups`, which raises UsageError.
 
-        `small_bytes`: gradients of so many bytes and less, of no group, travel in flat buckets; 0: none.
-        `shapes_stay`: the library keeps results by name, of one shape each. `spans()`: as `spans` below.
+        `small_bytes`: gradients of at most this size that are in no group go into flat buckets; 0 disables these.
+        `shapes_stay`: the library keeps results by name, of one shape each. `spans()`: number of spans (`spans` below).
         """
         self.all: list[Gradient] = []
         self.of: dict[Gradient, Bucket] = {}
@@ -61,16 +61,16 @@ class Buckets:
         self._spans = spans
         self._generations: dict[str, int] = {}
         self._known: dict[Tensor, Gradient] = {}
-        self._places: list[list[Tensor]] = []  # the parameters by group, when they were looked at last
+        self._places: list[list[Tensor]] = []  # the parameters by group at the last `update`
         self._flats: dict[str, FlatBucket] = {}
 
     def find(self, parameter: Tensor) -> Gradient | None:
-        """The gradient of `parameter`, if the optimizer has it."""
+        """Return the gradient of `parameter`, if the optimizer has it."""
         return self._known.get(parameter)
 
     @property
     def stale(self) -> bool:
-        """Whether the groups have other parameters than at the last `update`."""
+        """True if the groups have other parameters than at the last `update`."""
         groups = self._optimizer.param_groups
         return len(groups) != len(self._places) or any(
             len(group["params"]) != len(known) or not all(map(operator.is_, group["params"], known))
@@ -78,9 +78,9 @@ class Buckets:
         )
 
     def update(self) -> set[str]:
-        """Name those that came since. One that stands in the place of one that went has its name, group and bucket.
+        """Name parameters added since. A replacement gets the name, group and bucket of the parameter that it replaces.
 
-        Returns the names under which gradients travelled whose parameters were replaced.
+        Returns the names under which gradients of replaced parameters were exchanged.
         """
         replaced = self._replace(self._replaced())
         param_groups = self._optimizer.param_groups
@@ -107,7 +107,7 @@ class Buckets:
         return replaced
 
     def form_flat(self, agreed: Iterable[Gradient]) -> None:
-        """The ranks have agreed on the layouts of these just now, and would form the same buckets of them."""
+        """Form flat buckets of `agreed`. The ranks have just agreed on their layouts, and form the same buckets."""
         small = {gradient for gradient in agreed if gradient.small and gradient.sparse_dims == DENSE}
         for gradients in neighbours(self.all, small, self._spans()):
             flat = FlatBucket(gradients)
@@ -116,14 +116,14 @@ class Buckets:
             self.of.update(dict.fromkeys(gradients, flat))
 
     def stay_single(self, names: Iterable[str]) -> None:
-        """Those of these names are in no flat bucket from here on: what is in flight of theirs travelled by itself."""
+        """Keep gradients of these names out of flat buckets: their values in flight were sent separately."""
         wanted = set(names)
         self._dissolve([flat for flat in self._flats.values() if not wanted.isdisjoint(flat.names)])
         for gradient in self._known.values():
             gradient.small = gradient.small and gradient.name not in wanted
 
     def forget(self) -> None:
-        """The ranks have changed: they must agree again (agreement.py), and then form flat buckets."""
+        """Forget all agreements after a change of ranks: they agree again (agreement.py), then form flat buckets."""
         self._dissolve(list(self._flats.values()))
         for gradient in self._known.values():
             gradient.sparse_dims, gradient.idle = None, False
@@ -148,10 +148,10 @@ class Buckets:
             )
 
     def replaced(self, at_rest: bool, pending: bool) -> bool:
-        """Whether parameters were replaced since the last `update`.
+        """Return True if parameters were replaced since the last `update`.
 
-        Raises UsageError if something of the old ones is in flight that is kept between updates (not `at_rest`), or if
-        the new ones came with gradients between backward() and step() (`pending`).
+        Raises UsageError if gradients of the old parameters are in flight between updates (not `at_rest`), or if the
+        new parameters have gradients already between backward() and step() (`pending`).
         """
         replaced = self._replaced()
         names = listed([one.name for one in self.all if one.parameter in replaced])
@@ -170,10 +170,10 @@ class Buckets:
         return bool(replaced)
 
     def _replaced(self) -> dict[Tensor, Tensor]:
-        """Parameters that are no longer in the groups, and those that are in their places."""
+        """Return replaced parameters and their replacements at the same positions in the groups."""
         places = [group["params"] for group in self._optimizer.param_groups]
         present = {parameter for group in places for parameter in group}
-        pairs = ((old, new) for many in zip(self._places, places) for old, new in zip(*many))  # as far as both reach
+        pairs = ((old, new) for many in zip(self._places, places) for old, new in zip(*many))  # up to the shorter one
         return {old: new for old, new in pairs if old not in present and new not in self._known}
 
     def _replace(self, replaced: dict[Tensor, Tensor]) -> set[str]:
@@ -199,7 +199,7 @@ class Buckets:
     def by_name(self, exchange: Exchange, results: Mapping[Any, Any]) -> dict[str, Any]:
         """Return results in flight by the names of gradients, and the sums owed to members of flat buckets.
 
-        Divided by weights that travelled with it; what is still to be combined is saved with its weight.
+        Results with weights are divided by them; contributions not yet combined are saved with their weight.
         """
         found: dict[str, Any] = {}
         for name, value in results.items():
@@ -214,7 +214,7 @@ class Buckets:
         }
 
     def settle(self) -> dict[str, Any]:
-        """Return what gradients of flat buckets are owed, by name; nothing is in flight from here on."""
+        """Return the results owed to gradients of flat buckets, by name; nothing is in flight afterwards."""
         gradients = [gradient for flat in self._flats.values() for gradient in flat.gradients]
         owed = {gradient.name: gradient.owed for gradient in gradients if gradient.owed is not None}
         for gradient in gradients:
@@ -223,11 +223,11 @@ class Buckets:
 
 
 def form_groups(groups: int | Sequence[Sequence[Tensor]] | None, parameters: Sequence[Tensor]) -> dict[Tensor, Group]:
-    """Parameter -> the group it travels with, by the argument `groups`; parameters that travel alone are left out.
+    """Return parameter -> its group, by the argument `groups`; parameters without a group are left out.
 
-    A number makes that many groups of neighbours of nearly equal length out of `parameters`; a list of lists is taken
-    as it is. None and 0 mean no groups. A group of mixed element types or devices is cut up, because one operation
-    carries one type. Raises UsageError for anything else.
+    A number makes that many groups of neighbours of nearly equal length out of `parameters`; a list of lists is used
+    unchanged. None and 0 mean no groups. A group of mixed element types or devices is split, because one operation has
+    one type. Raises UsageError for anything else.
     """
     count = 0 if groups is None else groups
     wanted: Sequence[Sequence[Tensor]] = []
@@ -274,7 +274,7 @@ def _checked(groups: Sequence[Sequence[Tensor]], parameters: Sequence[Tensor]) -
 
 
 def fits(parameter: Tensor, most_bytes: int) -> bool:
-    """Whether dense gradients of `parameter` may be in a flat bucket: of so many bytes at most, in CPU memory."""
+    """Return True if dense gradients of `parameter` may be in a flat bucket: on the CPU, at most `most_bytes` bytes."""
     return (
         parameter.nbytes <= most_bytes
         and parameter.dtype in _TYPES
@@ -287,7 +287,7 @@ def fits(parameter: Tensor, most_bytes: int) -> bool:
 
 
 def neighbours(gradients: Sequence[Gradient], small: set[Gradient], count: int = SPANS) -> list[list[Gradient]]:
-    """Those in `small`, of which buckets have two and more, in the order of the backward pass: from the last one on.
+    """Return buckets of two or more gradients in `small`, in the order of the backward pass: from the last one on.
 
     `gradients`: all, in the order of the parameter groups, in about `count` spans.
     """
@@ -302,7 +302,7 @@ def neighbours(gradients: Sequence[Gradient], small: set[Gradient], count: int =
 
 
 def digest(gradients: Sequence[Gradient], small: set[Gradient]) -> int:
-    """A number that ranks share if they would form the same buckets of `small`, whichever are sparse; 0: none."""
+    """Return a number that is equal on ranks that form equal buckets of `small`, whichever are sparse; 0: none."""
     if not small:
         return 0
     described = [(one.name, tuple(one.parameter.shape), str(one.parameter.dtype), one in small) for one in gradients]

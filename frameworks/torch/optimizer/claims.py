@@ -26,7 +26,7 @@ def reductions_of(parameters: Sequence[Tensor]) -> list[Reduction]:
 
 
 def claim(gradient: Gradient, reduction: Reduction) -> None:
-    """Let `reduction` combine this gradient. Raises UsageError if another live reduction does.
+    """Make `reduction` combine this gradient. Raises UsageError if another live reduction does.
 
     `parameter.grad` is one tensor: two reductions would overwrite each other's result.
     """

@@ -1,14 +1,13 @@
-"""Clipping and GradScaler see combined gradients.
+"""Make clipping and GradScaler work on combined gradients.
 
 torch.nn.utils.clip_grad_norm_ and clip_grad_value_ change gradients in place. Trainers call them right after the
 backward pass, while gradients are in flight: each rank would clip its own, and differently.
 
 A GradScaler looks for infinities in the gradients before it calls step(), and skips the call if there are any. Each
-rank must take that decision on the combined gradients: an infinity on one rank is then one on all, and all skip the
-same step.
+rank must decide on the combined gradients: then an infinity on one rank is one on all, and all skip the same step.
 
-torch has no hook at these places, so the functions are wrapped, once. They are changed for parameters and optimizers of
-ours alone.
+torch has no hooks at these places, so the functions are wrapped, once. Only calls with our parameters and optimizers
+change.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _MARK = "_paceline_combines_first"
 
 
 def combine_first() -> None:
-    """Let torch's two clipping functions, and every GradScaler of this process, combine gradients before they look."""
+    """Make torch's two clipping functions, and every GradScaler of this process, combine gradients first."""
     _wrap(torch.nn.utils, "clip_grad_norm_", lambda original: _clipping(original, clip_shared_norm))
     _wrap(torch.nn.utils, "clip_grad_value_", lambda original: _clipping(original, None))
-    # torch before 2.3 has it in torch.cuda.amp alone.
+    # torch before 2.3 only has it in torch.cuda.amp.
     _wrap(getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler, "_unscale_grads_", _unscaling)
 
 

@@ -1,4 +1,4 @@
-"""hvd.DistributedOptimizer: checks its arguments and puts a WrappedOptimizer together."""
+"""hvd.DistributedOptimizer: checks its arguments and assembles a WrappedOptimizer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from paceline.torch.optimizer.wrapper import WrappedOptimizer
 from paceline.torch.split.shards import ELEMENTWISE
 from paceline.torch.split.state import SharedState, check
 
-# Optimizers that are held at present. A second wrapper would exchange every gradient twice.
+# Optimizers that are wrapped at present. A second wrapper would exchange every gradient twice.
 _wrappers: weakref.WeakKeyDictionary[torch.optim.Optimizer, weakref.ref[WrappedOptimizer]] = weakref.WeakKeyDictionary()
 
 
@@ -59,49 +59,53 @@ def DistributedOptimizer(
     """Make `optimizer` use gradients that are combined over all ranks.
 
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
-        loss.backward()      # gradients travel as they appear
+        loss.backward()      # starts the exchange of each gradient as soon as it is ready
         optimizer.step()     # waits for them, then updates
 
-    The arguments are those of horovod.torch.DistributedOptimizer:
+    The arguments are those of horovod.torch.DistributedOptimizer, and new ones. `codec`, `error_feedback` and
+    `collective` must be the same on all ranks, which compare them in their first step.
 
-    - `optimizer`: any torch optimizer. It is held, not copied: it keeps its state and makes the updates.
-    - `named_parameters`: (name, parameter) for at least all parameters of the optimizer; names are the same on all
-      ranks. Without them names are made from group and position.
-    - `compression`: hvd.Compression.none or .fp16, or a class with compress and decompress.
-    - `backward_passes_per_step`: gradients of so many backward passes are added up (not averaged) for one update.
-      step() and zero_grad() may be called after every pass: only the call that completes them acts.
-    - `op`: hvd.Average, hvd.Sum or hvd.Adasum. Adasum is Horovod's own optimizer; what docs/guides/pytorch.md says of
-      accumulation, closures and GradScaler does not hold for it.
-    - `gradient_predivide_factor`: with Average, divide by this before the sum and by size/this after it.
-    - `num_groups`: the old name of `groups` as a number.
-    - `groups`: a number of groups, or lists of parameters; gradients of one group travel together.
-    - `sparse_as_dense`: sparse gradients travel as dense ones and come back sparse.
-    - `process_set`: the ranks to combine over; on other ranks the optimizer acts alone.
-    - `fusion`: how gradients are merged into messages: the name of a policy, such as "optimal", or one of your own
-      (docs/methods/fusion.md); the same on all ranks. It holds for all operations of this process and goes before
-      PACELINE_FUSION. None: what that variable says.
-    - `exchange`: what becomes of gradients between the backward pass and the update.
-      {exchanges}
-    - `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/methods/codecs.md). The
-      optimizer is given what the ranks have decoded, the same on all of them. Not together with `compression`. None: as
-      PACELINE_CODEC says.
-    - `error_feedback`: whether what the codec loses of a gradient is added to the next one; it is saved with
-      `state_dict`. None: it is.
-    - `collective`: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
-      "doubling" or "auto" (docs/methods/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
-      "direct".
-    - `bucket_bytes`: dense gradients in CPU memory of so many bytes and less travel with their neighbours in one tensor
-      (docs/methods/small_gradients.md); 0: each by itself. None: as PACELINE_BUCKET_BYTES says.
-    - `find_unused_parameters`: leave a parameter alone in every update in which no rank has a gradient for it, as one
-      process does; for synchronous exchanges. Costs one small operation per update. False: as long as no rank ever had
-      one; afterwards a missing gradient is zeros, by which weight decay and momentum still move the parameter.
+    Args:
+        optimizer: any torch optimizer. It is held, not copied: it keeps its state and makes the updates.
+        named_parameters: (name, parameter) for at least all parameters of the optimizer; names are the same on all
+            ranks. Without them names are made from group and position.
+        compression: hvd.Compression.none or .fp16, or a class with compress and decompress.
+        backward_passes_per_step: sum (not average) the gradients of this number of backward passes for one update.
+            step() and zero_grad() may be called after every pass: only the call that completes them acts.
+        op: hvd.Average, hvd.Sum or hvd.Adasum. Adasum is Horovod's own optimizer; the parts of docs/guides/pytorch.md
+            about accumulation, closures and GradScaler do not apply to it.
+        gradient_predivide_factor: with Average, divide by this before the sum and by size/this after it.
+        num_groups: the old name of `groups` as a number.
+        groups: a number of groups, or lists of parameters; gradients of one group form one message.
+        sparse_as_dense: exchange sparse gradients as dense ones; the result is sparse again.
+        process_set: the ranks to combine over; on other ranks the optimizer acts alone.
+        fusion: how gradients are merged into messages: the name of a policy, such as "optimal", or one of your own
+            (docs/methods/fusion.md); the same on all ranks. It applies to all operations of this process and overrides
+            PACELINE_FUSION. None: from that variable.
+        exchange: what happens to gradients between the backward pass and the update.
+            {exchanges}
+        codec: encoding of gradients in messages: "none", or a codec such as "q8" (docs/methods/codecs.md). The
+            optimizer gets the decoded result, the same on all ranks. Not together with `compression`. None: from
+            PACELINE_CODEC.
+        error_feedback: add the encoding error of a gradient to the next one; `state_dict` includes the residuals. None:
+            True.
+        collective: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
+            "doubling" or "auto" (docs/methods/collectives.md). None: from PACELINE_COLLECTIVE; with a codec and
+            neither, "direct".
+        bucket_bytes: pack dense gradients in CPU memory of up to this size with their neighbours into one tensor
+            (docs/methods/small_gradients.md); 0 disables it. None: from PACELINE_BUCKET_BYTES.
+        find_unused_parameters: leave a parameter unchanged in every update in which no rank has a gradient for it, as
+            one process does; for synchronous exchanges. Costs one small operation per update. False: only until a rank
+            first has a gradient; afterwards a missing one is zeros, with which weight decay and momentum still change
+            the parameter.
 
-    `codec`, `error_feedback` and `collective` are the same on all ranks, which compare them in their first step.
+    Returns:
+        An optimizer that otherwise behaves as the given one; see WrappedOptimizer.
 
-    Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
-
-    Raises UsageError (a ValueError) for arguments that cannot be used, for an optimizer that is wrapped already, and
-    before hvd.init(); UserError for an unknown fusion policy.
+    Raises:
+        UsageError: (a ValueError) arguments are unusable, the optimizer is wrapped already, or hvd.init() was not
+            called.
+        UserError: the fusion policy is unknown.
     """
     _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor, process_set)
     if num_groups != 0:
@@ -150,12 +154,12 @@ def DistributedOptimizer(
     elementwise = compression in (horovod.Compression.none, horovod.Compression.fp16) and not choice.lossy
     most_bytes = buckets_asked(bucket_bytes, policy) if elementwise and asked.gradients_travel else 0
     if asked.sharded and elementwise:
-        most_bytes = sys.maxsize  # what has one owner travels together
+        most_bytes = sys.maxsize  # gradients with one owner form one message
     unscoped = alone or (asked.synchronous and not names.made)
     word = "" if asked.synchronous else declaration_of(asked).word
     scope = "" if unscoped else scope_of(names, process_set.process_set_id)
     if alone:
-        give(asked)  # other ranks may have a use for it
+        give(asked)  # other ranks may use it
         asked = Sync()
     wire = TorchWire(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice)
     if isinstance(asked, Split):
@@ -209,7 +213,7 @@ def _check(
 
 
 def _check_travel(exchange: ExchangeSettings, op: int, compression: Any, factor: float) -> None:
-    """Raise UsageError for options of gradients that travel where none do."""
+    """Raise UsageError for options of the gradient exchange if gradients are not exchanged."""
     given = {
         "op": op != horovod.Average and op != horovod.Adasum,
         "compression": compression is not horovod.Compression.none,

@@ -1,8 +1,8 @@
-"""Hooks that see a gradient before and after it is added to `parameter.grad`, and whose memory it is in then.
+"""Hooks before and after a gradient is added to `parameter.grad`, and a check of who else uses its memory.
 
-They are hooks of the node of the graph that adds it, not of the tensor. A tensor's hooks run in torch.autograd.grad as
-well, where `parameter.grad` does not change, and among the user's in the order of registration; the node's run in
-backward passes alone, before and after all of those.
+They are hooks of the graph node that adds the gradient, not of the tensor. A tensor's hooks run in torch.autograd.grad
+as well, where `parameter.grad` does not change, and among the user's in the order of registration. The node's hooks run
+only in backward passes, before and after all of those.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Hooked:
-    """A parameter, a leaf, that is watched as long as this object and its observer live, or until `unwatch`.
+    """A leaf parameter that is watched as long as this object and its observer live, or until `unwatch`.
 
-    A frozen parameter is watched as well: it is seen as soon as it is unfrozen.
+    A frozen parameter is watched as well: its gradients are seen as soon as it is unfrozen.
     """
 
     def __init__(self, parameter: Tensor) -> None:
@@ -34,17 +34,17 @@ class Hooked:
 
     @property
     def watched(self) -> bool:
-        """Whether there are hooks."""
+        """True if there are hooks."""
         return self._unwatch is not None
 
     def watch(self, observer: Reduction) -> None:
         """Call `observer` for each gradient, in the thread that runs the backward pass of the parameter's device.
 
-        `arriving`: it will be added to `parameter.grad`, times the number that it returns, if any; an exception
-        prevents it. `arrived`: what was handed out was added (None: unknown), and the user's hooks have run.
+        `arriving`: called before the gradient is added to `parameter.grad`, times the returned number, if any; an
+        exception prevents it. `arrived`: called with the added gradient (None: unknown), after the user's hooks.
         """
-        # The node holds the parameter, and both hold their hooks where no garbage collector looks: what these hold in
-        # turn they hold weakly.
+        # The node holds the parameter, and both hold their hooks invisibly to the garbage collector. So the hooks only
+        # hold weak references.
         self._observer = weakref.ref(observer)
         self._announced = False
         self._removals: list[Callable[[], None]] = []
@@ -64,10 +64,10 @@ class Hooked:
             self._unwatch()
             self._unwatch = None
 
-    # The functions below run for every gradient: they are written out, without a call between.
+    # The functions below run for every gradient: they are inlined by hand.
 
     def _attach(self) -> None:
-        # Held, because it goes, with its hooks, when nobody holds it.
+        # Held, because otherwise the node is deleted, with its hooks.
         self._node = get_gradient_edge(self.parameter).node
         reference: Any = weakref.ref(self)
 
@@ -90,10 +90,10 @@ class Hooked:
             self._removals.append(handle.remove)
 
     def _guard(self) -> Callable[[Tensor], None]:
-        """A hook of the tensor, which runs between the other two; it stays when the node is replaced.
+        """Return a hook of the tensor that runs between the other two; it stays when the node is replaced.
 
-        torch gives a parameter a new node when the type or device of its data changes. Its hooks can still be added
-        here, in time to run after this very gradient.
+        torch gives a parameter a new node when the type or device of its data changes. Here the node's hooks can still
+        be added, in time to run after this very gradient.
         """
         reference: Any = weakref.ref(self)
 
@@ -102,7 +102,7 @@ class Hooked:
             if hooked is not None:
                 if not hooked._announced:
                     hooked._attach()
-                    (grad,) = hooked._before((parameter.grad,)) or (None,)  # torch has let go the one of before
+                    (grad,) = hooked._before((parameter.grad,)) or (None,)  # torch has released the previous one
                     if grad is not None:
                         parameter.grad = grad
                 hooked._announced = False
@@ -116,16 +116,16 @@ def _call_all(removals: list[Callable[[], None]]) -> None:
 
 
 def lent(gradient: Tensor, handed: Tensor | None) -> bool:
-    """Whether `gradient`, a `parameter.grad`, is in memory that something else may still read.
+    """True if `gradient`, a `parameter.grad`, is in memory that something else may still read.
 
-    `handed` is what the backward pass gave the parameter and still holds; None: it is not known. torch takes a first
-    gradient over without a copy. Where it is a view, as that of an embedding that is broadcast over the batch, its
-    memory is that of an activation's gradient: the rest of the backward pass reads it, other parameters may have been
-    given it, too, and a result that is written there changes theirs. Shared is what is not known to be private: the
-    storage must be used by `gradient` alone, and by what goes with `handed` right after its hooks.
+    `handed`: the tensor that the backward pass gave the parameter and still holds; None: unknown. torch takes over a
+    first gradient without a copy. It may be a view, as for an embedding that is broadcast over the batch; then its
+    memory is an activation's gradient. The rest of the backward pass reads that, other parameters may have got it too,
+    and a result written there changes theirs. Memory is private only if the storage is used by `gradient` alone, and by
+    objects that are released with `handed` right after its hooks.
 
-    False also for memory that torch did not hand over: gradients are added up there anyway, backward pass after
-    backward pass (a user's own buffer for all gradients, for example).
+    False also for memory that did not come from torch: gradients are accumulated there anyway, pass after pass (a
+    user's own buffer for all gradients, for example).
     """
     if gradient.layout != torch.strided or gradient.numel() == 0:
         return False
@@ -136,13 +136,13 @@ def lent(gradient: Tensor, handed: Tensor | None) -> bool:
 
 def _private(gradient: Tensor, handed: Tensor | None) -> bool:
     storage = gradient.untyped_storage()
-    if not storage.resizable():  # the memory of NumPy, for example, which does not count
+    if not storage.resizable():  # the memory of NumPy, for example, which has no count
         return False
     uses = 2  # by `gradient` and by `storage`
     if handed is not None:
         uses += 1
         base = handed._base
-        if base is not None:  # a view holds what it is a view of
+        if base is not None:  # a view holds its base
             uses += 1
             if _uses(base) != 2:  # by the view and by `base`
                 return False
@@ -150,16 +150,16 @@ def _private(gradient: Tensor, handed: Tensor | None) -> bool:
 
 
 def _uses(counted: Any) -> int:
-    """By how many a storage or a tensor is held. torch's own caches of buffers ask in this way."""
+    """Number of references to a storage or a tensor, read as torch's own buffer caches do."""
     return int(torch._C._storage_Use_Count(counted._cdata))
 
 
 @functools.cache
 def _counts_can_be_trusted() -> bool:
-    """Whether counts are what `_private` expects with this torch; without them every gradient is copied."""
+    """True if counts are as `_private` expects with this torch; otherwise every gradient is copied."""
     found: list[bool] = []
     with torch.enable_grad():
-        # Handed out by an operation, as a view of a result that nobody else has, and as a view of one that is in use.
+        # Gradients made by an operation, as a view of an unshared result, and as a view of a shared one.
         whole, view = (torch.zeros(2, 3, requires_grad=True) for _ in range(2))
         shared, other = (torch.zeros(3, requires_grad=True) for _ in range(2))
         product = torch.mm(whole, view.t()).sum()

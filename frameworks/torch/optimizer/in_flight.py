@@ -1,4 +1,4 @@
-"""Gradients in flight of a PyTorch optimizer, as states have them: by the names of parameters."""
+"""Gradients in flight of a PyTorch optimizer, in the form of saved states: by the names of parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.torch.optimizer.buckets import Buckets
 
 
 def saved(exchange: Exchange, buckets: Buckets) -> dict[str, Any] | None:
-    """Return what is in flight; None if nothing is."""
+    """Return the state in flight; None if nothing is."""
     state = exchange.state()
     if state is None:
         return None
@@ -21,7 +21,7 @@ def saved(exchange: Exchange, buckets: Buckets) -> dict[str, Any] | None:
 
 
 def load(exchange: Exchange, buckets: Buckets, state: dict[str, Any], weights: Weights) -> None:
-    """Go on with what `saved` returned, of another optimizer of the same parameters."""
+    """Continue with the result of `saved`, of another optimizer of the same parameters."""
     if state.get(WEIGHTED):
         state = {**state, "in_flight": [(with_ones(one), scale) for one, scale in state["in_flight"]]}
     found = {name for results, _ in state["in_flight"] for name in results}

@@ -27,28 +27,28 @@ class Passes:
         self.backwards = max(self.backwards, number)
 
     def count_call(self) -> bool:
-        """Count one call of step(); True if this call is to make the update."""
+        """Count one call of step(); return True if this call is to make the update."""
         due = self.next_call_updates()
         self.calls += 1
         return due
 
     def next_call_updates(self) -> bool:
-        """Whether the next call of step() is to make the update."""
+        """Return True if the next call of step() is to make the update."""
         if max(self.backwards, self.calls + 1) >= self.per_update:
             return True
         return self._counted_by_caller and self.calls == 0
 
     def accumulating(self) -> bool:
-        """Whether an update has been begun and is not due yet: its gradients must be kept."""
+        """Return True if an update has begun and is not due yet: its gradients must be kept."""
         if max(self.backwards, self.calls) >= self.per_update:
             return False
         return self.backwards + self.calls > 0
 
     def updated(self) -> None:
-        """The update was made: begin to count anew, in the style that this update showed."""
+        """Restart the count after an update, in the style of training loop that this update showed."""
         self._counted_by_caller = self.calls == 1 and self.backwards >= self.per_update
         self.restart()
 
     def restart(self) -> None:
-        """Begin to count anew."""
+        """Restart the count."""
         self.backwards = self.calls = 0

@@ -1,4 +1,4 @@
-"""Gradients of one optimizer in flight: started as they appear, put back when all have arrived."""
+"""Exchange of one optimizer's gradients: started as they appear, stored when all results have arrived."""
 
 from __future__ import annotations
 
@@ -31,35 +31,33 @@ from paceline.torch.optimizer.wire import named
 class Reduction:
     """Watches the parameters of an optimizer and exchanges their gradients with the other ranks.
 
-    A gradient starts to travel in the backward pass, right after the last of its accumulations; gradients of a bucket
-    start together. `finish` starts what is missing, in the order of the parameters, waits, and stores the results in
-    `parameter.grad`. Without an `exchange` (one rank) passes are counted and nothing travels.
+    The exchange of a gradient starts in the backward pass, right after its last accumulation; a bucket starts as a
+    whole. `finish` starts the remaining ones, in the order of the parameters, waits, and stores the results in
+    `parameter.grad`. Without an `exchange` (one rank) passes are counted and nothing is sent.
 
     Public attributes: buckets; passes; finished, which is true from `finish` until a new gradient appears or `begin`.
     """
 
     def __init__(self, buckets: Buckets, exchange: Exchange | None, passes: int, find_unused: bool = False) -> None:
-        """`passes`: backward passes for one update. `find_unused`: ranks ask each other in every update which
-        parameters have a gradient.
-        """
+        """`passes`: backward passes per update. `find_unused`: ranks check in every update which gradients exist."""
         self.passes = Passes(passes)
         self.finished = False
         self.buckets = buckets
         self._exchange = exchange
         self._find_unused = find_unused
-        self._seen: list[Gradient] = []  # those that came since the last update
+        self._seen: list[Gradient] = []  # gradients that appeared since the last update
         self._started: dict[Bucket, Answer] = {}
-        self._stored: set[Gradient] = set()  # those whose exchange was completed before parameters were replaced
+        self._stored: set[Gradient] = set()  # gradients exchanged before parameters were replaced
         self._library = loaded("torch")
         self._world = world(self._library)
-        self._handles: object = None  # Horovod's table of what is in flight, when the last of it was started
-        self._watched: list[Gradient] = []  # Buckets.all when it was looked through last
+        self._handles: object = None  # Horovod's table of operations when the last one was started
+        self._watched: list[Gradient] = []  # Buckets.all at the last check
         # One thread per device runs hooks.
         self._lock = threading.Lock()
-        self._clip: Callable[[], object] | None = None  # what is still to be done to combined gradients
-        self._unscaled = False  # whether a GradScaler has looked at the gradients of this update
+        self._clip: Callable[[], object] | None = None  # clipping to be done once gradients are combined
+        self._unscaled = False  # True if a GradScaler has read the gradients of this update
         self.weight = RankWeight(exchange)
-        # Without travel every optimizer has gradients of its own.
+        # If gradients are not sent, each optimizer uses its own gradients.
         self._travels = exchange is not None and exchange.settings.gradients_travel
         if self._travels:
             live.add(self)
@@ -77,17 +75,17 @@ class Reduction:
 
     @property
     def pending(self) -> bool:
-        """Whether gradients have appeared whose exchange is not complete."""
+        """True if gradients have appeared whose exchange is not complete."""
         return self._exchange is not None and bool(self._seen)
 
     def watch_all(self) -> None:
-        """Watch every parameter of the optimizer that is not watched yet, and name those that came since.
+        """Watch every parameter of the optimizer that is not watched yet, and name new ones.
 
-        Raises UsageError if parameters were replaced while something is in flight that is kept between updates.
+        Raises UsageError if parameters were replaced while gradients are in flight between updates.
         """
         if self.buckets.stale:
             if self._exchange is not None and self.buckets.replaced(self._exchange.at_rest, self.pending):
-                # The new ones travel under the names of the old ones.
+                # Gradients of the new ones are sent under the names of the old ones.
                 with torch.no_grad():
                     for bucket, answer in self._started.items():
                         bucket.store(self._answered(bucket, answer), self._exchange.lag, self._exchange.divides)
@@ -97,7 +95,7 @@ class Reduction:
             replaced = self.buckets.update()
             if self._exchange is not None:
                 self._exchange.wire.travel.drop(replaced)
-        # With one rank and one pass per update there is nothing to see: the hooks would only cost.
+        # With one rank and one pass per update hooks are useless, and would only cost time.
         if self._watched is self.buckets.all or (self._exchange is None and self.passes.per_update == 1):
             return
         for gone in set(self._watched).difference(self.buckets.all):
@@ -113,9 +111,9 @@ class Reduction:
     # --- in the backward pass -------------------------------------------------------------------------------------
 
     def arriving(self, gradient: Gradient) -> float | None:
-        """Before one is added to `parameter.grad`: refuse a pass too many while what travels is still whole.
+        """Check a gradient before it is added to `parameter.grad`, so that refusing a pass changes no gradient.
 
-        Returns by what it is to be multiplied, if anything: where gradients of several passes are added up.
+        Returns the factor to multiply the gradient by, or None: used if gradients of several passes are accumulated.
         """
         with self._lock:
             self.forget_if_ranks_changed()
@@ -137,7 +135,7 @@ class Reduction:
             return self.weight.of_pass(count, self.passes.per_update > 1)
 
     def arrived(self, gradient: Gradient, handed: Tensor | None) -> None:
-        """After the gradient `handed` was added to `parameter.grad`; `arriving` came before."""
+        """Count `handed`, which was added to `parameter.grad` after `arriving`, and start its bucket if complete."""
         grad = gradient.parameter.grad
         with self._lock:
             last = gradient.count + 1 == self.passes.per_update
@@ -168,7 +166,7 @@ class Reduction:
             return
         if gradient.sparse_dims is None and not bucket.always_dense:
             grad = gradient.parameter.grad
-            # `finish` learns first what the other ranks have, and forms flat buckets.
+            # `finish` first exchanges layouts with the other ranks, and forms flat buckets.
             if gradient.small or (grad is not None and grad.is_sparse):
                 return
         if not torch.is_grad_enabled():
@@ -190,7 +188,7 @@ class Reduction:
                     "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
                 )
             gradient.travelled = bucket.names
-        self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
+        self._handles = horovod.mpi_ops._handle_map  # created by every init()
         weighing = self.weight.weighing(self.passes.per_update > 1)
         self._exchange.weigh(weighing is not None)
         try:
@@ -201,23 +199,23 @@ class Reduction:
     # --- one update -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a new update; gradients that were finished are as good as local ones from here on."""
+        """Begin a new update; finished gradients are treated as local ones from here on."""
         self.finished, self._unscaled = False, False
         self._clip = None
         self._clear_counts()
 
     def restart(self) -> None:
-        """The same, and count backward passes and calls of step() from the beginning."""
+        """Begin a new update, and count backward passes and calls of step() from zero."""
         self.passes.restart()
         self.begin()
 
     def updated(self) -> None:
-        """An update was made: begin a new one, counting as the script has shown that it does."""
+        """Begin a new update after one was made, with the counts that the script has shown."""
         self.passes.updated()
         self.begin()
 
     def set_weight(self, weight: Any) -> None:
-        """Set the weight of the backward passes to come. Raises UsageError within one, or for what is no weight."""
+        """Set the weight of the next backward passes. Raises UsageError within one, or for an invalid weight."""
         several = self.passes.per_update > 1
         self.weight.give(weight, bool(self._started), bool(self._seen), several)
 
@@ -232,9 +230,9 @@ class Reduction:
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
 
-        A parameter that had no gradient contributes zeros; one that has none on any rank keeps none, as far as ranks
-        ask each other. Raises HorovodInternalError, naming the parameter, when ranks disagree on a shape or type or
-        when a rank is lost; UsageError if a gradient was changed since it was submitted.
+        A parameter without gradient contributes zeros; if no rank has a gradient it keeps none, as far as ranks check
+        this. Raises HorovodInternalError, naming the parameter, if ranks disagree on a shape or type or if a rank is
+        lost; UsageError if a gradient was changed since it was submitted.
         """
         self.forget_if_ranks_changed()
         if self._exchange is not None:
@@ -242,7 +240,7 @@ class Reduction:
             everyone = self.buckets.all
             started = self._started if self._travels else ()
             changed = next((found for bucket in started if (found := bucket.changed(everyone))), "")
-            # Without travel nobody else can have a gradient for a parameter that has none here.
+            # If gradients are not sent, no other rank can supply one that is missing here.
             absent = [] if self._travels else [one for one in everyone if one.parameter.grad is None]
             totals: list[Tensor] = []
             with torch.no_grad():
@@ -256,7 +254,7 @@ class Reduction:
             answered = bool(self._exchange.complete())
             if self._exchange.weighted:
                 self.weight.know_total(totals, answered)
-            if changed:  # after the other ranks were given what they wait for
+            if changed:  # after the other ranks have got the results that they wait for
                 self.restart()
                 raise UsageError(
                     f"Rank {horovod.rank()}: the gradient of {changed} since backward() submitted it, and before "
@@ -272,7 +270,7 @@ class Reduction:
             clip()
 
     def _exchange_all(self) -> Iterator[tuple[Bucket, list[Tensor] | None]]:
-        """Start what has not been started, then wait for one result after the other."""
+        """Start the buckets that are not started, then wait for one result after the other."""
         assert self._exchange is not None
         gradients = [gradient for gradient in self.buckets.all if gradient.active]
         self._agree(gradients)
@@ -289,7 +287,7 @@ class Reduction:
         self._started.clear()
 
     def _agree(self, gradients: Sequence[Gradient]) -> None:
-        """Learn what all ranks know of these, and form flat buckets of those that are small and new."""
+        """Agree with all ranks on the layouts of `gradients`, and form flat buckets of new small ones."""
         assert self._exchange is not None
         new = [one for one in gradients if one.sparse_dims is None and not one.idle]
         again = [one for one in gradients if one.idle or (self._find_unused and one.sparse_dims is not None)]
@@ -311,9 +309,10 @@ class Reduction:
             self._give_up(bucket.names, error)
 
     def before_clipping(self, clip: Callable[[], object]) -> None:
-        """Combine gradients in flight before a script clips them; `clip` does so.
+        """Combine gradients in flight before a script clips them with `clip`.
 
-        A rank that has no gradient in this update cannot know yet that others have: it clips when it is given theirs.
+        A rank without gradients in this update cannot know yet if others have any: it clips when it gets their
+        gradients.
         """
         if self.finished or not self.passes.next_call_updates():
             return
@@ -323,9 +322,9 @@ class Reduction:
             self._clip = clip
 
     def before_unscaling(self, scale: float) -> None:
-        """Combine gradients before a GradScaler of this scale looks at them: all ranks must see the same.
+        """Combine gradients before a GradScaler of this scale reads them: all ranks must see the same values.
 
-        What is in flight may have been scaled by another factor.
+        Gradients in flight may have been scaled by another factor.
         """
         if not self.finished and not self.passes.next_call_updates():
             raise UsageError(
@@ -334,7 +333,7 @@ class Reduction:
                 "the scale must not change between its passes.",
             )
         if self._unscaled:
-            # The last update was skipped and nothing told us that a new one began: this rank had no gradient since.
+            # The last update was skipped, and without a gradient on this rank since, nothing has begun a new one.
             self.begin()
         if not self.finished:
             self.finish()
@@ -346,9 +345,9 @@ class Reduction:
                     gradient.parameter.grad.mul_(factor)
 
     def discard(self) -> bool:
-        """Complete the exchange of every gradient and drop the results; all ranks must.
+        """Complete the exchange of every gradient and drop the results; a collective call.
 
-        After `finish` these are the ones that it stored, before it what was computed since. Returns whether the
+        After `finish` its stored results are dropped, before it the gradients computed since. Returns True if the
         replicas must be averaged to be equal again. Leaves `parameter.grad` to the caller.
         """
         parted = False
@@ -366,10 +365,10 @@ class Reduction:
     # --- what is in flight between updates ------------------------------------------------------------------------
 
     def drain(self) -> Iterator[float]:
-        """Put one update in flight after the other, oldest first, into `parameter.grad`; yields its GradScaler's scale.
+        """Store one update in flight after the other, oldest first, in `parameter.grad`; yield its GradScaler's scale.
 
         Afterwards gradients are as after zero_grad(): None where they were None, else zeros in the same tensors. Raises
-        UsageError while gradients of a backward pass travel.
+        UsageError while gradients of a backward pass are in flight.
         """
         if self.pending or self._started:
             raise UsageError(
@@ -398,7 +397,7 @@ class Reduction:
                 with torch.no_grad():
                     for name, result in {**owed, **results}.items():
                         tensor = torch.from_numpy(result) if isinstance(result, np.ndarray) else result
-                        if self._exchange.lag is not None or bool(tensor.any()):  # else there was nothing left of it
+                        if self._exchange.lag is not None or bool(tensor.any()):  # else nothing of it was left
                             gradients[name].store(tensor)
                 yield scale
         finally:
@@ -408,12 +407,12 @@ class Reduction:
                     grad.zero_()
 
     def in_flight(self) -> dict[str, Any] | None:
-        """What is in flight, by the names of parameters, to be saved; None if nothing is."""
+        """Return the state in flight by the names of parameters, for saving; None if nothing is in flight."""
         self.forget_if_ranks_changed()
         return None if self._exchange is None else saved(self._exchange, self.buckets)
 
     def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
-        """Go on with what was saved, with another optimizer of the same parameters; None: with nothing in flight."""
+        """Load saved state into another optimizer of the same parameters; None: nothing is in flight."""
         if self._exchange is not None and state is None:
             self._exchange.wire.travel.load(None)
         elif self._exchange is not None and state is not None:
@@ -421,7 +420,7 @@ class Reduction:
             load(self._exchange, self.buckets, state, weights)
 
     def forget(self) -> None:
-        """Give up what is in flight and all that was agreed, without waiting: the ranks failed or changed."""
+        """Drop values in flight and all agreements, without waiting: the ranks failed or changed."""
         self._world = world(self._library)
         self._started.clear()
         if self._exchange is not None:
@@ -442,7 +441,7 @@ class Reduction:
             )
 
     def _give_up(self, names: Sequence[str], error: Exception) -> NoReturn:
-        """Name the gradients in an error of Horovod, and leave nothing half done behind."""
+        """Reset, and raise Horovod's error with the names of the gradients."""
         self.forget()
         found = named(error, listed(names))
         if found is error:

@@ -1,4 +1,4 @@
-"""torch.nn.utils.clip_grad_norm_ for gradients that only their owners hold."""
+"""torch.nn.utils.clip_grad_norm_ for sharded gradients, which only their owners hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clip_shared_norm(
     The ranks exchange the norm of every gradient, so the total equals that of one process.
     """
     # One row per parameter: the norm to the power of its order, and 1 if this rank has the gradient. If several ranks
-    # have it, it is the same; of shards the powers add up. Of infinite order it is the largest.
+    # have it, it is the same; for shards the powers are summed. For infinite order, the maximum is used.
     shards, largest = reduction.wire.of_shards, math.isinf(norm_type)
     power = 1.0 if largest or norm_type == 0 else norm_type
     rows = torch.zeros(len(parameters), 2, dtype=torch.float64)

@@ -40,7 +40,7 @@ class OwnersTensors(TorchTensors):
     process_set: Any
     scope: str
     elementwise = False  # the optimizer updates each element by itself
-    encodes: Callable[[Bucket], bool]  # whether gradients of the bucket may travel rounded
+    encodes: Callable[[Bucket], bool]  # True if gradients of the bucket may be sent rounded
     _compresses: bool
     _optimizer: torch.optim.Optimizer
     _names: ParameterNames

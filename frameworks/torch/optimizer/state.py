@@ -1,4 +1,4 @@
-"""Broadcast of optimizer state, of a model together with it, and what the elastic TorchState needs of both."""
+"""Broadcast of optimizer state, also together with a model, and handlers for the elastic TorchState."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ _horovods = unmodified.original(horovod.functions.broadcast_optimizer_state)
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
 ) -> None:
-    """Give every rank the optimizer state of `root_rank`, as horovod.torch.broadcast_optimizer_state, and what is in
-    flight.
+    """Broadcast the optimizer state of `root_rank` and its gradients in flight.
 
-    Where no rank has state yet it is Horovod's, which takes a step with zero gradients to make state (with weight decay
-    the parameters move, on all ranks alike). Otherwise the other ranks load what the root has, be it of some of the
-    parameters only. State of any type and memory layout.
+    Arguments are those of horovod.torch.broadcast_optimizer_state. If no rank has state yet, Horovod's function takes a
+    step with zero gradients to create it (with weight decay the parameters change, equally on all ranks). Otherwise the
+    other ranks load the root's state, which may cover only some of the parameters. State may have any type and memory
+    layout.
 
-    Raises UsageError (a ValueError) on all ranks while one of them has partial rounds that are not drained, and if
-    their parameter groups are not alike; ValueError for LBFGS (use broadcast_state).
+    Raises:
+        UsageError: (a ValueError) on all ranks, if one of them has partial rounds that are not drained, or if their
+            parameter groups differ.
+        ValueError: for LBFGS (use broadcast_state).
     """
     held = _held(optimizer)
     if isinstance(held, torch.optim.LBFGS):
-        _horovods(held, root_rank, model)  # refuses it
+        _horovods(held, root_rank, model)  # raises
     someone_has_state, horovod_cannot = _asked(optimizer)
     if someone_has_state or horovod_cannot:
         _broadcast_state(held, root_rank)
@@ -45,14 +47,16 @@ def broadcast_optimizer_state(
 
 
 def broadcast_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, root_rank: int = 0) -> None:
-    """Make all ranks go on from what `root_rank` has: one call at the start and after loading a checkpoint on one rank.
+    """Make all ranks continue from `root_rank`: one call at the start and after loading a checkpoint on one rank.
 
-    Parameters and buffers of `model`, also buffers that are not saved; state and options of `optimizer`, wrapped or
-    plain, of whatever structure; gradients in flight of a pipelined exchange. Tensors of any type and memory layout;
-    each rank keeps its own layout of the model. Nothing is updated: an optimizer without state stays without.
+    It broadcasts parameters and buffers of `model`, also buffers that are not saved; state and options of `optimizer`,
+    wrapped or plain, of any structure; and gradients in flight of a pipelined exchange. Tensors may have any type and
+    memory layout; each rank keeps its own layout of the model. Nothing is updated: an optimizer without state stays
+    without.
 
-    Raises UsageError (a ValueError) on all ranks if their models or parameter groups are not alike, or while one of
-    them has partial rounds that are not drained.
+    Raises:
+        UsageError: (a ValueError) on all ranks, if their models or parameter groups differ, or one of them has partial
+            rounds that are not drained.
     """
     broadcast_module(model, root_rank)
     if optimizer is not None:
@@ -67,10 +71,10 @@ def _held(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def _asked(optimizer: torch.optim.Optimizer) -> tuple[bool, bool]:
-    """Whether a rank has state, and whether one has parameters that Horovod does not take.
+    """Return whether any rank has state, and whether any has parameters that Horovod does not support.
 
-    State that ranks share out is collected on all of them. Raises UsageError on all ranks if one has partial rounds
-    that are not drained.
+    Sharded state is collected on all ranks. Raises UsageError on all ranks if one has partial rounds that are not
+    drained.
     """
     held = _held(optimizer)
     rounds = type(optimizer) is WrappedOptimizer and optimizer.state_is_this_ranks_own
@@ -102,7 +106,7 @@ def _broadcast_state(held: torch.optim.Optimizer, root_rank: int) -> None:
     if horovod.rank() == root_rank:
         return
     held.load_state_dict(state)
-    # torch turns what it loads into the parameter's type; the root may have it in another.
+    # torch converts loaded state to the parameter's type; the root may have another type.
     loaded = held.state_dict()["state"]
     for key, values in state["state"].items():
         for name, value in values.items() if isinstance(values, dict) else ():
@@ -121,8 +125,8 @@ def _broadcast_in_flight(optimizer: torch.optim.Optimizer, root_rank: int) -> No
 class WrappedOptimizerHandler(OptimizerStateHandler):
     """Saves, restores and synchronizes an optimizer, wrapped or plain, in a TorchState.
 
-    What differs from rank to rank belongs to a world and ends with it: it is not kept, and to load it all ranks would
-    have to meet, which they cannot once one is lost.
+    State that differs from rank to rank ends with its world and is not saved: loading it requires all ranks, also lost
+    ones.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -130,7 +134,7 @@ class WrappedOptimizerHandler(OptimizerStateHandler):
         self.save()
 
     def save(self) -> None:
-        """Keep a copy."""
+        """Save a copy."""
         optimizer = self.value
         own = type(optimizer) is WrappedOptimizer and optimizer.states_differ
         if type(optimizer) is WrappedOptimizer and optimizer.state_is_shared_out:
@@ -153,7 +157,7 @@ class ModelHandler(ModelStateHandler):
 
 
 def register_elastic_handlers() -> None:
-    """Let TorchState handle models and optimizers with ours, where users have not put handlers of their own."""
+    """Make TorchState handle models and optimizers with our handlers, except where users have registered their own."""
     registry: list[tuple[Any, Any]] = get_handler_registry()
     ours = {ModelStateHandler: ModelHandler, OptimizerStateHandler: WrappedOptimizerHandler}
     registry[:] = [(kind, ours.get(handler, handler)) for kind, handler in registry]

@@ -1,8 +1,8 @@
-"""A trial step: by how much an optimizer would change parameters with gradients of this rank alone.
+"""Trial step: the change of parameters by an optimizer with gradients of this rank alone.
 
-For gradients in flight: "Eager Updates For Overlapped Communication and Computation in DiLoCo", arXiv 2502.12996, takes
-the rank's own contribution at once and that of the others late. Here the own one moves the weights that the next pass
-uses, until the mean arrives.
+For gradients in flight. "Eager Updates For Overlapped Communication and Computation in DiLoCo", arXiv 2502.12996,
+applies the rank's own contribution at once and the others' late. Here the own contribution changes the weights of the
+next pass, until the mean arrives.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch import Tensor
 
 
 class Trial:
-    """The last gradients of this rank, and steps with them that leave the optimizer as it was.
+    """The last gradients of this rank, and steps with them that leave the optimizer unchanged.
 
-    Public attributes: scale, the factor that the loss was multiplied by.
+    Public attributes: scale, the factor of the loss.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -27,7 +27,7 @@ class Trial:
         self._optimizer = optimizer
         self._kept: set[Tensor] = set()  # parameters with a gradient in `_gradients`
         self._gradients: dict[Tensor, Tensor] = {}
-        self._copies: dict[Tensor, dict[str, Tensor]] = {}  # what a step on trial works on; memory that is used again
+        self._copies: dict[Tensor, dict[str, Tensor]] = {}  # working memory of a trial step, reused
         self._clips: list[Callable[[], object]] = []
 
     def keep(self, parameter: Tensor, factor: float) -> None:
@@ -48,13 +48,13 @@ class Trial:
             torch.mul(grad.detach(), factor, out=copy)
 
     def clipped(self, clip: Callable[[], object]) -> None:
-        """The script clips the gradients of this update: `clip` does so with those in `parameter.grad`."""
+        """Record that the script clips the gradients of this update: `clip` does it for those in `parameter.grad`."""
         self._clips.append(clip)
 
     def changes(self) -> dict[int, Tensor]:
-        """Return what a step with the gradients that were kept would change, by number in the groups; drop them.
+        """Return the changes by a step with the kept gradients, by parameter number in the groups; drop the gradients.
 
-        The tensors hold until the next call. Nothing where gradients are not finite: a scaled loss has overflowed.
+        The tensors are valid until the next call. Empty if a gradient is not finite: a scaled loss has overflowed.
         """
         kept, clips, scale = self._kept, self._clips, self.scale
         self._kept, self._clips, self.scale = set(), [], 1.0
@@ -81,7 +81,7 @@ class Trial:
                     if state is not None:
                         optimizer.state[one] = {key: _copied(copies, key, held) for key, held in state.items()}
                     one.data = _copied(copies, "", one.data)
-                # Without the hooks and counters around it, which are for updates.
+                # Without the surrounding hooks and counters, which are for updates.
                 inspect.unwrap(type(optimizer).step)(optimizer)
                 return {number: one.data.sub_(handed[one][1]) for number, one in enumerate(parameters) if one in kept}
         finally:
@@ -105,7 +105,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _copied(copies: dict[str, Tensor], key: str, held: Any) -> Any:
-    """Return a copy of an entry of the state, in memory that is used again."""
+    """Copy an entry of the state into reused memory."""
     if not isinstance(held, Tensor):
         return deepcopy(held)
     copy = copies.get(key)

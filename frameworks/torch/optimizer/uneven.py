@@ -1,4 +1,4 @@
-"""Batches that ranks have unequally many of: a rank that is through takes part without data until all are."""
+"""Different numbers of batches on the ranks: a finished rank takes part without data until all have finished."""
 
 from __future__ import annotations
 
@@ -39,18 +39,24 @@ def uneven(
     weight: Callable[[Batch], Any] = samples_of,
     after_step: Callable[[], object] = lambda: None,
 ) -> Iterator[Batch]:
-    """Yield `batches` for a training loop, in which ranks may have unequally many.
+    """Yield `batches` for a training loop in which ranks may have different numbers of batches.
 
         for x, y in hvd.uneven(loader, optimizer):
             loss_of(model(x), y).backward()
             optimizer.step()
             optimizer.zero_grad()
 
-    `weight(batch)` is what the batch counts (WrappedOptimizer.weight). A rank that is through calls `finish_uneven`. At
-    the end `optimizer.weight` is what it was before.
+    A finished rank calls `finish_uneven`. At the end `optimizer.weight` is restored. All ranks must iterate to the end:
+    a loop that stops early leaves the others waiting.
 
-    All ranks must iterate to the end: a loop that breaks off leaves the others waiting. Raises UsageError for an
-    optimizer that is not wrapped.
+    Args:
+        batches: this rank's batches.
+        optimizer: the result of hvd.DistributedOptimizer.
+        weight: returns the weight of a batch (WrappedOptimizer.weight).
+        after_step: as of `finish_uneven`.
+
+    Raises:
+        UsageError: the optimizer is not wrapped.
     """
     _check(optimizer)
     before, any_here = optimizer.weight, False
@@ -64,14 +70,19 @@ def uneven(
 
 
 def finish_uneven(optimizer: Any, after_step: Callable[[], object] = lambda: None, any_here: bool = True) -> None:
-    """Make updates with the weight 0 until no rank has data, then those in flight (`drain`).
+    """Make updates with weight 0 until no rank has data, then those in flight (`drain`).
 
-    For the end of an epoch in loops that set `optimizer.weight` by themselves. Each update has the mean over the
-    samples of the ranks that have some. `after_step` is what else the loop does after an update, such as
-    `scheduler.step`. `any_here`: whether this rank had data in this epoch. Exchanges that do not wait for late ranks
-    need no updates.
+    For the end of an epoch in loops that set `optimizer.weight` themselves. Each update uses the mean over the samples
+    of the ranks that have data. Exchanges that do not wait for late ranks need no updates. All ranks must make the
+    call.
 
-    All ranks must call it. Raises UsageError for an optimizer that is not wrapped.
+    Args:
+        optimizer: the result of hvd.DistributedOptimizer.
+        after_step: further work of the loop after an update, such as `scheduler.step`.
+        any_here: True if this rank had data in this epoch.
+
+    Raises:
+        UsageError: the optimizer is not wrapped.
     """
     _check(optimizer)
     optimizer.weight = 0

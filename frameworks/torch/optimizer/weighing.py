@@ -1,7 +1,7 @@
-"""Weighted means: gradients of a rank count as much as the work behind them, samples or tokens.
+"""Weighted means: gradients of a rank count by its work, in samples or tokens.
 
-A gradient g of a rank with the weight w travels as w g with w behind it, one element more; the mean over the ranks is
-the sum of the first divided by the sum of the second, whatever the exchange does in between: sum(w g) / sum(w).
+A gradient g of a rank with weight w is sent as w g with w appended, one element more. The mean over the ranks is the
+sum of the first divided by the sum of the second, whatever the exchange does in between: sum(w g) / sum(w).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from paceline.exchange.base import Exchange
 from paceline.telling import tell
 from paceline.torch.errors import UsageError
 
-# Weight of a batch that counts nothing, of a rank that is not through (uneven.py): far below all others, above 0.
+# Weight of an empty batch on a rank that has not finished (uneven.py): far below all others, above 0.
 PRESENT = 1e-30
-_NOTHING = 1e-20  # sums up to this are of such batches
+_NOTHING = 1e-20  # sums up to this are of empty batches
 
 
 class Weighing(NamedTuple):
-    """Weight of this rank in an update, and by what its gradients are still to be multiplied."""
+    """Weight of this rank in an update, and the factor by which its gradients must still be multiplied."""
 
     weight: float
     factor: float
 
 
 class RankWeight:
-    """Weight of this rank in the update that is being made: the sum over its backward passes.
+    """Weight of this rank in the current update: the sum over its backward passes.
 
-    Public attributes: given, the weight of the passes to come (None: ranks count alike); total, that of all ranks
-    behind the gradients that were combined last, None where it is not known; nobody, whether no rank had data then;
-    through, whether this rank has no more data on purpose; last, weight of this rank in the update before.
+    Public attributes: given, the weight of coming passes (None: ranks count alike); total, the weight of all ranks in
+    the last combined gradients, None if unknown; nobody, True if no rank had data then; through, True if this rank has
+    finished its data on purpose; last, weight of this rank in the previous update.
     """
 
     def __init__(self, exchange: Exchange | None) -> None:
@@ -46,16 +46,16 @@ class RankWeight:
         self.through = False
         self.last: float | None = None
         self._exchange = exchange
-        self._sum = 0.0  # of so many passes of this update
+        self._sum = 0.0  # of the passes of this update so far
         self._passes = 0
         self._updates = 0  # so far
         self._told = False
 
     def give(self, weight: Any, travels: bool, begun: bool, several: bool) -> None:
-        """Set the weight of the passes to come.
+        """Set the weight of coming passes.
 
-        `travels`, `begun`: whether gradients of this update travel, or came; `several`: whether it has several passes.
-        Raises UsageError for what is no weight, and where it would hold for a part of a pass.
+        `travels`, `begun`: True if gradients of this update are in flight, or have been computed; `several`: True if it
+        has several passes. Raises UsageError for an invalid weight, and if it would apply to a part of a pass.
         """
         found = checked(weight)
         change = not several or (found is not None) != (self._passes > 0)
@@ -72,9 +72,9 @@ class RankWeight:
         return 1.0 if self.given is None and always else self.given
 
     def of_pass(self, number: int, several: bool) -> float | None:
-        """Count a pass once. Returns what its gradients are to be multiplied by now: those of several are added up.
+        """Count a pass once. Returns the factor of its gradients now, if several passes are summed.
 
-        Raises UsageError for one without a weight after others with one.
+        Raises UsageError for a pass without a weight after others with one.
         """
         weight = self._next
         if weight is None and self._passes:
@@ -91,7 +91,7 @@ class RankWeight:
 
     @contextlib.contextmanager
     def within(self, before: float | None) -> Iterator[None]:
-        """Context of passes with the weight that was given; one without a pass counts as one without a gradient."""
+        """Context of passes with the given weight; without any pass it counts as one without a gradient."""
         updates = self._updates
         try:
             yield
@@ -101,7 +101,7 @@ class RankWeight:
             self.given = before
 
     def weighing(self, several: bool) -> Weighing | None:
-        """Return how a bucket is weighed that is complete now; None: not at all."""
+        """Return the weighing of a bucket that is complete now; None: unweighted."""
         if self._passes:  # the script may have left the context of the passes
             return Weighing(self._sum, 1.0 if several else self._sum)
         weight = self._next
@@ -115,16 +115,16 @@ class RankWeight:
         self._updates += 1
 
     def know_total(self, totals: Sequence[Tensor], answered: bool) -> None:
-        """An update was `answered` with results with these weights behind them; say so once if they are nothing."""
+        """Note the total weights of an `answered` update; warn once if they are 0."""
         exchange = self._exchange
         assert exchange is not None
         exchange.around.worked(self._sum)
         travels = exchange.settings.gradients_travel
-        ranks = exchange.wire.process_set.size() if travels else 1  # Horovod has divided by them
-        # Reading a total waits for its device: only a rank that must know whether to go on does so.
+        ranks = exchange.wire.process_set.size() if travels else 1  # Horovod has divided by it
+        # Reading a total waits for its device: only a rank that must know whether to continue does so.
         known = () if exchange.divides or not answered else [one for one in totals if self.through or not one.is_cuda]
         total = max((ranks * float(one) for one in known), default=None)
-        # Without a result no rank has a gradient, or others are given it.
+        # Without a result no rank has a gradient, or others own it.
         self.nobody = travels and answered and not (exchange.divides or exchange.settings.sharded) and not total
         self.total = 0.0 if total is not None and total < _NOTHING else total
         if self.total == 0 and travels and not (self._told or self.through) and exchange.wire.process_set.rank() == 0:
@@ -132,7 +132,7 @@ class RankWeight:
             tell("all ranks gave the weight 0 in an update: its gradients are zeros.")
 
     def divide_here(self, gradients: Sequence[Any], several: bool) -> None:
-        """Without other ranks: make sums of several passes means."""
+        """Without other ranks: turn sums of several passes into means."""
         weighing = self.weighing(several)
         if weighing is None:
             return
@@ -147,7 +147,7 @@ class RankWeight:
 
 
 def checked(weight: Any) -> float | None:
-    """Return a weight as a number; None stays. Raises UsageError for one that is negative, infinite or no number."""
+    """Return a weight as a number; None stays. Raises UsageError if it is negative, infinite or not a number."""
     if weight is None:
         return None
     try:
@@ -163,7 +163,7 @@ def checked(weight: Any) -> float | None:
 
 
 def check_type(name: str, tensor: Tensor) -> None:
-    """Raise UsageError for a gradient that cannot travel with a weight."""
+    """Raise UsageError for a gradient that cannot be exchanged with a weight."""
     if tensor.is_sparse:
         raise UsageError(
             f"The gradient of {name!r} is sparse, and optimizer.weight was set: sparse gradients have no weights.",
@@ -177,7 +177,7 @@ def check_type(name: str, tensor: Tensor) -> None:
 
 
 def rounded(name: str) -> UsageError:
-    """Return the error for a weight that an exchange would keep in flight apart from its gradient."""
+    """Return the error for a weight that an exchange would keep in flight separately from its gradient."""
     return UsageError(
         f"optimizer.weight was set, and a codec rounds the gradient of {name!r}; the exchange is not synchronous.",
         'Use codec="none", no collective of our own for bfloat16, or exchange="sync".',
@@ -185,12 +185,12 @@ def rounded(name: str) -> UsageError:
 
 
 def times(gradient: Tensor, factor: float) -> Tensor:
-    """Return a gradient times a weight: zeros at 0, where a loss of nothing may have given NaN."""
+    """Return a gradient times a weight; zeros if the weight is 0, as a loss of nothing may have given NaN."""
     return torch.zeros_like(gradient) if factor <= PRESENT else gradient * factor
 
 
 def with_weight(tensor: Tensor, weighing: Weighing) -> Tensor:
-    """Return what travels of a dense gradient: its elements times the factor, and the weight behind them."""
+    """Return the tensor to send for a dense gradient: its elements times the factor, with the weight appended."""
     flat = tensor.new_empty(tensor.numel() + 1)
     if weighing.factor <= PRESENT:
         flat.zero_()
@@ -201,7 +201,7 @@ def with_weight(tensor: Tensor, weighing: Weighing) -> Tensor:
 
 
 def scale(flat: Tensor, weighing: Weighing) -> None:
-    """Make of `flat`, gradients with an element more behind them, what travels of them."""
+    """Scale `flat`, gradients with an extra element, and set its last element to the weight."""
     if weighing.factor <= PRESENT:
         flat.zero_()
     elif weighing.factor != 1:
@@ -210,12 +210,12 @@ def scale(flat: Tensor, weighing: Weighing) -> None:
 
 
 def worked(flat: Tensor) -> bool:
-    """Divide what has travelled by the weight behind it; return False if that is nothing."""
+    """Divide a result by its last element, the weight; return False if that is 0."""
     return float(divide(flat)) > _NOTHING
 
 
 def divide(flat: Tensor) -> Tensor:
-    """Divide what has travelled by the weight behind it, unless that is 0; return the weight, as its last element."""
+    """Divide a result by its last element, the weight, unless that is 0; return the weight."""
     total = flat[-1]
     if not flat.is_cuda:
         if float(total) > 0:
@@ -226,7 +226,7 @@ def divide(flat: Tensor) -> Tensor:
 
 
 def about_weights(error: str) -> str:
-    """Return a remedy where Horovod's error has shapes as those of one gradient with a weight and without; else ""."""
+    """Return a remedy if Horovod's error has shapes of one gradient with and without a weight; else ""."""
     shapes = [
         tuple(map(int, re.findall(r"\d+", found))) for found in re.findall(r"tensor of shape \[([\d, ]*)\]", error)
     ]

@@ -1,4 +1,4 @@
-"""The part of a wrapped optimizer that is about the weights of ranks."""
+"""Weights of ranks in a wrapped optimizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.torch.optimizer.weighing import Weighing, divide, rounded, with_we
 
 
 class Weights:
-    """Weights of this rank's gradients, a base of WrappedOptimizer, whose attributes it uses."""
+    """Weights of this rank's gradients; a base of WrappedOptimizer, whose attributes it uses."""
 
     _alone: bool
     _exchange: Exchange
@@ -36,10 +36,10 @@ class Weights:
         """Weight of this rank's gradients: its samples or tokens. None: all ranks count alike.
 
         Set it before backward(), on all ranks in the same updates: a number or a tensor with one, >= 0. The result is
-        sum(w g) / sum(w) over the ranks, and over the passes of `backward_passes_per_step`. At 0 a rank takes part
+        sum(w g) / sum(w) over the ranks, and over the passes of `backward_passes_per_step`. With 0 a rank takes part
         without data; an update in which all ranks have 0 has zeros for gradients. It stays until another is set.
 
-        Raises UsageError for a value that is not a weight, after the backward pass began, together with op=hvd.Sum or
+        Raises UsageError for an invalid weight, after the backward pass began, together with op=hvd.Sum or
         compression=, and for a codec with an exchange that is not synchronous.
         """
         return self._reduction.weight.given
@@ -56,20 +56,23 @@ class Weights:
 
     @contextlib.contextmanager
     def weighted(self, weight: Any) -> Iterator[None]:
-        """Context of backward passes with a `weight`; see there. One without a pass is one without a gradient."""
+        """Context of backward passes with a `weight` (see there).
+
+        Without a pass it counts as a pass without a gradient.
+        """
         before, self.weight = self.weight, weight
         with self._reduction.weight.within(before):
             yield
 
     @property
     def total_weight(self) -> float | None:
-        """Weight of all ranks behind the gradients that were combined last; None where that is not known."""
+        """Weight of all ranks in the last combined gradients; None if unknown."""
         return self._reduction.weight.total
 
     def has_data(self, here: bool) -> bool:
-        """Return False if it is known that no rank has data; all ranks say before each update whether they have.
+        """Return False if it is known that no rank has data; all ranks report before each update whether they have.
 
-        Only where owners alone are given the weight of all ranks do they ask each other.
+        Ranks only communicate here if the weight of all ranks is known to owners alone.
         """
         if self._alone or not self._exchange.settings.sharded:
             return True
@@ -78,10 +81,10 @@ class Weights:
         return bool(found)
 
     def step_without_data(self, had_some: bool = True) -> bool:
-        """Take part in an update with gradients that were accumulated, or none. Returns False if no rank has data.
+        """Take part in an update with accumulated gradients, or none.
 
-        Then it makes no update. An exchange that does not wait for late ranks needs none of this, but for a first call
-        of a rank that has not `had_some`: it waits for all ranks once.
+        Returns False, without an update, if no rank has data. An exchange that does not wait for late ranks does not
+        need this, except for a first call of a rank that has not `had_some`: it waits for all ranks once.
         """
         exchange = self._exchange
         if self._alone or (had_some and not exchange.settings.ranks_meet):
@@ -109,7 +112,7 @@ class Weights:
         return exchange.settings.ranks_meet
 
     def _mean_loss(self, loss: Any) -> Any:
-        """Combine what closures return on the ranks, by `op` and by the weights of their updates."""
+        """Combine the losses of closures over the ranks, by `op` and by the weights of their updates."""
         value = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
         self._loss_type = value.dtype
         travelling = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)

@@ -1,4 +1,4 @@
-"""How gradients and weights of a PyTorch optimizer travel with Horovod (see paceline.exchange.wire)."""
+"""Exchange of a PyTorch optimizer's gradients and weights with Horovod (see paceline.exchange.wire)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from paceline.torch.state.travelling import AVERAGED, to_reduce
 class TorchWire(OwnersTensors):
     """Reduces over the ranks of `process_set` with Horovod.
 
-    `op`, `compression` and `gradient_predivide_factor` mean what they mean in horovod.torch.DistributedOptimizer. A
-    sparse gradient is gathered, not reduced, and is not compressed.
+    `op`, `compression` and `gradient_predivide_factor` are those of horovod.torch.DistributedOptimizer. A sparse
+    gradient is gathered, not reduced, and is not compressed.
     """
 
     def __init__(
@@ -48,16 +48,18 @@ class TorchWire(OwnersTensors):
         word: str,
         choice: Choice,
     ) -> None:
-        """`scope`: what stands before all names, so that no other optimizer has them. `word`: Declaration.word, behind
-        it, so that no operation without an exchange has them; "" for the synchronous one. `choice`: how gradients
-        travel.
+        """Set up the wire of one optimizer.
+
+        `scope`: prefix of all names, which no other optimizer has. `word`: Declaration.word, after the prefix, so that
+        names differ from those of operations without an exchange; "" for the synchronous one. `choice`: codec and
+        collective.
         """
         self.library = loaded("torch")
         self.process_set = process_set
         self.travel = Travel(self.library, process_set, choice)
         self.scope = f"{scope}{word}." if word else scope
-        self.compared = scope  # what ranks compare has no word in it: their exchanges may differ
-        self.tried: Trial | None = None  # where passes use weights moved by this rank's own gradients
+        self.compared = scope  # prefix of compared values, without the word: exchanges of the ranks may differ
+        self.tried: Trial | None = None  # if passes use weights changed by this rank's own gradients
         self._optimizer = optimizer
         self._names = names
         self._compression = compression
@@ -65,11 +67,11 @@ class TorchWire(OwnersTensors):
         # Horovod itself divides by the number of ranks after the sum when the operation is Average.
         factor = gradient_predivide_factor if op == horovod.Average else 1.0
         self._options = {"op": op, "prescale_factor": 1.0 / factor, "postscale_factor": factor}
-        self._operations: dict[tuple[str, bool], _Operation] = {}  # by the name of a bucket, and whether exact
+        self._operations: dict[tuple[str, bool], _Operation] = {}  # by the name of a bucket, and exact or not
 
     @cached_property
     def label(self) -> str:
-        """See Wire.label: the optimizer's first parameter."""
+        """Name of the optimizer for errors: its first parameter, with the prefix."""
         return self.compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False, owner: int | None = None) -> Work:
@@ -98,14 +100,14 @@ class TorchWire(OwnersTensors):
         ]
 
     def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
-        """See Wire.full_names."""
+        """Return Horovod's names for the operations of a bucket."""
         return full_names(self._name(bucket, exact), len(bucket.members))
 
     def _name(self, bucket: Bucket, exact: bool = False, owner: int | None = None) -> str:
         reduced = "" if owner is None else REDUCE_SCATTER_NAMES if owner == EVERYONE else f"{REDUCE_NAMES}{owner}."
         if exact:
             return reduced + self.scope + bucket.name
-        # All of a bucket are of one type.
+        # All gradients of a bucket have one type.
         return (
             reduced
             + self.scope
@@ -114,7 +116,7 @@ class TorchWire(OwnersTensors):
         )
 
     def against_weights(self) -> str:
-        """Return what weights cannot be used together with; "" for nothing."""
+        """Return the option that excludes weights; "" if there is none."""
         if self._options["op"] != horovod.Average:
             return "op=hvd.Sum"
         if self._compresses:
@@ -122,12 +124,12 @@ class TorchWire(OwnersTensors):
         return ""
 
     def encodes(self, bucket: Bucket) -> bool:
-        """Return True if gradients of the bucket may travel rounded."""
+        """Return True if a lossy codec may encode gradients of the bucket."""
         parameters = [self._names.parameter(str(member)) for member in bucket.members]
         return self.travel.choice_of(parameters).lossy
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
-        """See Wire.waits_here."""
+        """Return True for sparse gradients: they are gathered, and their results wait in Python."""
         return isinstance(tensors[0], dict) or bool(getattr(tensors[0], "is_sparse", False))
 
     waits_later = True
@@ -162,16 +164,16 @@ class TorchWire(OwnersTensors):
                 horovod.synchronize(handle)
             if work is None:
                 return travelling
-            # Without any work on any rank the models are what they were.
+            # Without any work on any rank the models stay unchanged.
             found = {index: flat for index, flat in travelling.items() if worked(flat)}
             return {index: flat[:-1].view(weights[index].shape) for index, flat in found.items()}
 
         return wait
 
     def moments(self, weights: Mapping[int, Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
-        """Return entries of the optimizer's state; zeros for a parameter that has none on this rank so far.
+        """Return entries of the optimizer's state; zeros for a parameter without state on this rank so far.
 
-        Raises UsageError where no parameter has any.
+        Raises UsageError if no parameter has any.
         """
         kept = {
             index: {kind: one for kind, one in self._optimizer.state.get(weight, {}).items() if _alike(one, weight)}
@@ -189,7 +191,7 @@ class TorchWire(OwnersTensors):
         }
 
     def trial(self) -> Trial:
-        """Return steps on trial with the gradients that buckets submit from here on."""
+        """Return trial steps with the gradients that buckets submit from now on."""
         self.tried = Trial(self._optimizer)
         return self.tried
 
@@ -200,12 +202,12 @@ class TorchWire(OwnersTensors):
         return TorchWire(self._optimizer, self._names, horovod.Average, none, 1.0, process_set, scope, "", Choice())
 
     def update_set(self, weights: Mapping[int, Tensor]) -> None:
-        """See Wire.update_set."""
+        """Return None: every update changes all weights."""
 
     def shared(self, weights: Mapping[int, Tensor], members: set[Key]) -> Mapping[int, Tensor]:
-        """See Wire.shared: all that may have changed, frozen ones as well.
+        """Return all weights that may have changed, also frozen ones.
 
-        Frozen ones of types without a mean (whole numbers, float8, complex) were never trained.
+        Frozen ones of types without a mean (integers, float8, complex) were never trained.
         """
         found = {index: weight for index, weight in weights.items() if weight.requires_grad or weight.dtype in AVERAGED}
         for weight in found.values():
@@ -218,20 +220,20 @@ class TorchWire(OwnersTensors):
         return found
 
     def travelling(self, tensor: Tensor) -> Array:
-        """See Wire.travelling."""
+        """Return a result as it is sent, compressed."""
         return array_of(self._compression.compress(tensor)[0])
 
     def plain(self, result: Any) -> Any:
-        """See Wire.plain."""
+        """Return a result in its saved form."""
         return plain_of(result)
 
     def from_plain(self, value: Any) -> Tensor:
-        """See Wire.from_plain."""
+        """Return the result for a saved form."""
         return from_plain(value)
 
     @contextlib.contextmanager
     def rescheduled(self, rate: Callable[[Any], Any]) -> Iterator[None]:
-        """See Wire.rescheduled: rates of the parameter groups, while the optimizer steps."""
+        """Context with learning rates of the parameter groups changed by `rate`, for the optimizer's step."""
         groups = [group for group in self._optimizer.param_groups if "lr" in group]
         rates = [group["lr"] for group in groups]
         for group, own in zip(groups, rates, strict=True):
@@ -258,7 +260,7 @@ def full_names(name: str, count: int) -> list[str]:
 
 
 class _Operation:
-    """The allreduce of one bucket, in place, which is started in every update: what is the same each time."""
+    """The allreduce of one bucket, in place, started in every update: everything that stays the same."""
 
     def __init__(
         self,
@@ -268,28 +270,28 @@ class _Operation:
         parameters: Sequence[Tensor],
         options: dict[str, Any],
     ) -> None:
-        """`full_names`: what Horovod calls it, one per tensor. `options`: of Horovod's allreduce_async_."""
+        """Keep the constants. `full_names`: Horovod's names, one per tensor. `options`: of allreduce_async_."""
         self.parameters = parameters
         self._owner = owner
         self._bucket = bucket
         self._dtype = parameters[0].dtype
         self._full_names = full_names
         self._options = options
-        self._type: Any = None  # of the tensors that `_enqueue` is for
+        self._type: Any = None  # type of the tensors that `_enqueue` is for
         self._enqueue: Callable[[Tensor], int] = self._slowly
 
     def is_of(self, bucket: Bucket, owner: int | None) -> bool:
-        """Whether it is still that of `bucket`: names may have a word for the type of the parameters in them."""
+        """True if this is still the operation of `bucket`: names may depend on the type of its parameters."""
         return self._bucket is bucket and self._owner == owner and self.parameters[0].dtype is self._dtype
 
     def full_names(self) -> Sequence[str]:
-        """What Horovod calls it, one name per tensor."""
+        """Horovod's names, one per tensor."""
         return self._full_names
 
     def start(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
-        """Submit `tensors`, dense and contiguous and of one type; what is returned waits and gives them with results.
+        """Submit `tensors`, dense and contiguous and of one type; the returned function waits and returns the results.
 
-        Raises ValueError for a type that Horovod does not carry, HorovodInternalError when ranks disagree.
+        Raises ValueError for a type that Horovod does not support, HorovodInternalError if ranks disagree.
         """
         if len(tensors) > 1:
             handle = horovod.grouped_allreduce_async_(tensors, **self._options)
@@ -305,14 +307,14 @@ class _Operation:
         return int(horovod.allreduce_async_(tensor, **self._options))
 
     def _resolved(self, tensor: Tensor) -> Callable[[Tensor], int]:
-        """What Horovod's allreduce_async_ comes to for tensors of this type, without asking again each time."""
+        """Return the core of Horovod's allreduce_async_ for tensors of this type, without its repeated checks."""
         name, process_set, op, before, after = (
             self._options[key] for key in ("name", "process_set", "op", "prescale_factor", "postscale_factor")
         )
         library = horovod.mpi_ops.mpi_lib
         function = getattr(library, horovod.mpi_ops._allreduce_function_factory(tensor), None)
         if op == horovod.Adasum or horovod.rocm_built() or function is None:
-            return self._slowly  # which says so where there is no function
+            return self._slowly  # it reports a missing function
         encoded = name.encode()
 
         def enqueue(tensor: Tensor) -> int:
@@ -327,9 +329,9 @@ class _Operation:
 
 
 def named(error: Exception, names: str) -> Exception:
-    """`error`, that came out of an exchange of gradients with these names, as users are given it.
+    """Convert `error`, raised by an exchange of gradients with these names, for users.
 
-    What has its own remedy stays, and what is not of the exchange: a signal handler of the script may raise anything.
+    Errors with their own remedy stay, and so do foreign ones: a signal handler of the script may raise anything.
     """
     if isinstance(error, UserError):
         return error

@@ -1,4 +1,4 @@
-"""The optimizer the user steps: holds theirs, averages gradients first, passes everything else on."""
+"""The optimizer that the user steps: it holds theirs, averages gradients first, and delegates everything else."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from paceline.torch.optimizer.weights import Weights
 from paceline.torch.split.state import SHARE, SharedState
 from paceline.torch.state.saved import plain_of, tensors
 
-# Where state_dict() has what is in flight.
+# Key of gradients in flight in state_dict().
 IN_FLIGHT = "paceline_in_flight"
 
 
 class WrappedOptimizer(Weights, torch.optim.Optimizer):
     """An optimizer whose step() uses gradients combined over all ranks; made by `DistributedOptimizer`.
 
-    It holds the user's optimizer (`held`), which keeps the state and makes the updates. Attributes and methods that are
-    not described here are the held optimizer's: state, param_groups, defaults, hooks, representation, pickle (a copy
-    or pickle is a plain optimizer over copies of the parameters: wrap it again where it is to be used).
+    It holds the user's optimizer (`held`), which keeps the state and makes the updates. All attributes and methods not
+    described here are the held optimizer's: state, param_groups, defaults, hooks, representation, pickle (a copy or
+    pickle is a plain optimizer over copies of the parameters: wrap it again to use it).
 
     Public attributes: held, op, process_set, backward_passes_per_step.
     """
@@ -68,16 +68,15 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         """Update the parameters with gradients combined over all ranks.
 
         Waits for the exchange unless synchronize() has done so. While gradients of several backward passes are being
-        accumulated, a call that comes before the update is due does nothing and returns None.
+        accumulated, a call before the update is due does nothing and returns None.
 
-        With a closure, each evaluation is an update of its own as far as gradients are concerned: the closure's
-        gradients are combined, and so is the loss it returns, so that all ranks take the same decisions.
+        With a closure, each evaluation is treated as a separate update: the closure's gradients are combined, and so is
+        the loss it returns, so that all ranks take the same decisions.
 
-        With an exchange that is not synchronous the closure is evaluated exactly once, also where the update is left
-        out, and its own loss is returned, which is this rank's. Raises UsageError for optimizers that evaluate it
-        again.
+        With an exchange that is not synchronous the closure is evaluated exactly once, also if the update is skipped,
+        and this rank's own loss is returned. Raises UsageError for optimizers that evaluate it again.
         """
-        # A scheduler made before wrapping looks here whether updates come first; some calls make none.
+        # A scheduler made before wrapping checks here that updates come first; some calls make none.
         self.held._opt_called = True
         if closure is not None and self._exchange.settings.synchronous:
             result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
@@ -102,41 +101,45 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         return self._update(lambda: self.held.step(*args, **kwargs))
 
     def discard(self, set_to_none: bool = True) -> None:
-        """Drop the gradients on all ranks, instead of step(), and those in `parameter.grad` as zero_grad() does.
+        """Drop the gradients on all ranks, instead of step(), and clear `parameter.grad` as zero_grad() does.
 
-        For a batch that is to be skipped, and where the backward pass of one model leaves gradients in another. All
-        ranks must call it, also those that computed no gradient; no exchange is left half done. Training goes on as if
-        the gradients since the last update had not been computed. In particular
+        Use it to skip a batch, and if the backward pass of one model leaves gradients in another. All ranks must call
+        it, also those without a gradient; no exchange is left half done. Training continues as if the gradients since
+        the last update had not been computed. In particular:
 
-        - after synchronize() those that it put into `parameter.grad` are dropped. For a pipelined exchange they are
-          K - 1 updates old; what travels stays.
-        - for a pipelined exchange before synchronize() what travels stays, too, less what was computed since.
-        - for a partial exchange all that travels is dropped, as by a `drain` without its update: late gradients have
-          been added up. The models of the ranks are averaged then.
+        - After synchronize(), the gradients that it put into `parameter.grad` are dropped. For a pipelined exchange
+          they are delayed by K - 1 updates; gradients in flight stay.
+        - For a pipelined exchange before synchronize(), gradients in flight stay, too, except those computed since the
+          last update.
+        - For a partial exchange all gradients in flight are dropped, as by a `drain` without its update: late gradients
+          are summed already. The models of the ranks are averaged then.
 
-        Raises UserError if not all ranks call it within a minute, or not all after synchronize(), and
-        HorovodInternalError, naming the parameter, when a rank is lost.
+        Raises UserError if not all ranks call it within a minute, or not all after synchronize(). Raises
+        HorovodInternalError, naming the parameter, if a rank is lost.
         """
         looked = self._reduction.finished
         parted = self._reduction.discard()
         if not self._alone:
-            # Else a rank that called step() instead would have other weights from here on, and nobody would know.
+            # Otherwise a rank that called step() instead would silently have other weights from here on.
             self._exchange.meet("discard", [int(looked)], "whether synchronize() came before")
         self.held.zero_grad(set_to_none=set_to_none)
         if parted:
             self._exchange.around.average(self._weights)
 
     def drain(self) -> int:
-        """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
+        """Apply the updates whose gradients are in flight. Nothing to do for a synchronous exchange.
 
-        For a pipelined one, before evaluation, before saving with another tool than `state_dict`, and at the end. All
-        ranks must call it after the same update. The next K - 1 updates will be skipped, as at the beginning. An update
-        whose gradients, scaled by a GradScaler, overflowed is left out.
+        For a pipelined exchange, call it before evaluation, before saving with another tool than `state_dict`, and at
+        the end. All ranks must call it after the same update. The next K - 1 updates are skipped, as at the beginning.
+        An update whose gradients overflowed, scaled by a GradScaler, is skipped.
 
-        For a partial one, one update with all that the ranks have contributed and this one has not got yet: after it,
-        replicas that are trained with plain SGD are equal. All ranks must call it after their last update.
+        For a partial exchange it makes one update with all contributions that this rank has not received yet:
+        afterwards, replicas trained with plain SGD are equal. All ranks must call it after their last update.
 
         Afterwards gradients are as after zero_grad(): None where they were None, else zeros in the same tensors.
+
+        Returns:
+            The number of updates.
         """
         updates = 0
         for scale in self._reduction.drain():
@@ -150,28 +153,28 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
             self._exchange.around.update_of_drain(self._weights, self.held.step)
             updates += 1
         self._exchange.drained(self._weights, updates)
-        self._reduction.restart()  # not `updated`: how the script counts its passes was shown before
+        self._reduction.restart()  # not `updated`: the script's way of counting passes is known already
         return updates
 
     def real_weights(self) -> contextlib.AbstractContextManager[None]:
-        """A context, for evaluation and saving, in which parameters are what the updates made of them.
+        """Context, for evaluation and saving, in which parameters are the weights that updates produced.
 
-        Only a pipelined exchange with a correction lets them be anything else between updates: what they are expected
-        to be when their gradients will be applied.
+        Only a pipelined exchange with a correction changes parameters between updates: to a prediction of the weights
+        to which their gradients will be applied.
         """
         return self._exchange.real_weights()
 
     @contextlib.contextmanager
     def pipelining(self) -> Iterator[None]:
-        """A context, such as one epoch, at whose end what is in flight is applied (`drain`)."""
+        """Context, such as one epoch, at whose end updates in flight are applied (`drain`)."""
         yield
         self.drain()
 
     def synchronize(self) -> None:
         """Combine the gradients over all ranks now; afterwards `parameter.grad` holds the results.
 
-        For work on the combined gradients before step(), such as clipping. Completes an accumulation early if called
-        in one. A second call without a new gradient does nothing. All ranks must call it.
+        For work on the combined gradients before step(), such as clipping. It completes an accumulation early if called
+        during one. A second call without a new gradient does nothing. All ranks must call it.
         """
         self._finish()
         self._exchange.share()
@@ -182,7 +185,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """In this context step() does not exchange gradients. Not needed after synchronize(): step() knows."""
+        """Context in which step() does not exchange gradients. Not needed after synchronize(), which step() detects."""
         self._skip = True
         try:
             yield
@@ -192,7 +195,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients; does nothing while gradients of several backward passes are being accumulated.
 
-        Raises UsageError while gradients travel: another rank may be about to apply them.
+        Raises UsageError while gradients are in flight: another rank may be about to apply them.
         """
         self._reduction.watch_all()  # replaced parameters, before their first gradient
         if not self._reduction.finished and self._reduction.passes.accumulating():
@@ -209,11 +212,11 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Backward passes whose gradients are added up for one update."""
+        """Number of backward passes whose gradients are summed for one update."""
         return self._reduction.passes.per_update
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change how many backward passes make one update; gradients accumulated so far count as none."""
+        """Change the number of backward passes of an update; gradients accumulated so far are dropped."""
         if passes < 1:
             raise UsageError(f"backward_passes_per_step={passes} is below 1.", "Use 1 or more.")
         if self._reduction.pending:
@@ -230,10 +233,10 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         self._reduction.watch_all()
 
     def state_dict(self) -> dict[str, Any]:
-        """The held optimizer's state: loads into a plain optimizer and the other way round.
+        """Return the held optimizer's state, which a plain optimizer can load, and the reverse.
 
-        With gradients in flight, or what a codec has lost of this rank's and error feedback keeps, it has these, too,
-        under a key that plain optimizers ignore.
+        It includes gradients in flight, and this rank's residuals of error feedback, under a key that plain optimizers
+        ignore.
         """
         state = self.held.state_dict() if self._shared is None else self._shared.state_dict()
         return self._with_in_flight(state)
@@ -247,12 +250,12 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
             self._shared.consolidate(to)
 
     def local_state_dict(self) -> dict[str, Any]:
-        """Return the state on this rank, for one file per rank; the same rank of as many ranks loads it."""
+        """Return the state on this rank, for one file per rank; the same rank of as many ranks can load it."""
         return self.state_dict() if self._shared is None else self._with_in_flight(self._shared.local_state_dict())
 
     @property
     def _parameter_names(self) -> dict[Tensor, str]:
-        """Horovod's own attribute, which tools read: names by parameter."""
+        """Names by parameter: Horovod's own attribute, which tools read."""
         return {one.parameter: one.name for one in self._reduction.buckets.all}
 
     @property
@@ -278,7 +281,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the held optimizer's state; all ranks must load the same.
 
-        Gradients on their way are forgotten, and what error feedback keeps; those of the state come in their place.
+        It replaces gradients in flight and the residuals of error feedback by those in the state.
         """
         self.forget()
         if self._shared is not None:
@@ -287,35 +290,35 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         self.load_in_flight(state_dict.get(IN_FLIGHT))
 
     def in_flight(self) -> dict[str, Any] | None:
-        """Gradients in flight and residuals (paceline.exchange.in_flight_state); None if there are none of them."""
+        """Return gradients in flight and residuals (paceline.exchange.in_flight_state); None if there are none."""
         return self._reduction.in_flight()
 
     @property
     def exchange_tag(self) -> int:
-        """Whose the saved states of this optimizer are."""
+        """Tag of the exchange in saved states."""
         return self._exchange.settings.tag
 
     @property
     def states_differ(self) -> bool:
-        """Whether the saved states of this optimizer's exchange are a rank's own."""
+        """True if saved states of this optimizer's exchange differ between ranks."""
         return self._exchange.settings.states_differ
 
     @property
     def state_is_this_ranks_own(self) -> bool:
-        """Whether something is in flight that differs from rank to rank, which a broadcast would overwrite."""
+        """True if there is state in flight that differs between ranks, which a broadcast would overwrite."""
         state = self.in_flight()
         return state is not None and self._exchange.differs(state)
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
-        """Go on with gradients in flight that `in_flight` returned, or that `state_dict` has; None: with none."""
+        """Continue with gradients in flight from `in_flight` or `state_dict`; None: without any."""
         self._reduction.load_in_flight(None if state is None else plain_of(state), self._weights)
 
     def forget(self) -> None:
-        """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""
+        """Drop gradients in flight and the agreements of the ranks, for a start with other ranks."""
         self._reduction.forget()
 
     def before_unscaling(self, scale: float = 1.0) -> None:
-        """Called before a GradScaler looks at the gradients: it must see what the update will use, on every rank."""
+        """Called before a GradScaler reads the gradients: it must read the update's gradients, on every rank."""
         self._reduction.before_unscaling(scale)
 
     def after_unscaling(self, found: dict[torch.device, Tensor]) -> dict[torch.device, Tensor]:
@@ -331,7 +334,8 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
             one.fill_(flag)
         return found
 
-    # --- the held optimizer shows through ---------------------------------------------------------------------------
+    # --- delegation to the held optimizer
+    # -------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
         if "held" not in self.__dict__:
@@ -339,7 +343,8 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         return getattr(self.held, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Schedulers replace step of the object they are given; anything that is not ours belongs to the held one.
+        # Schedulers replace step of the object they are given; all attributes that are not ours belong to the held
+        # optimizer.
         if name in self.__dict__ or hasattr(type(self), name):
             object.__setattr__(self, name, value)
         else:
@@ -353,7 +358,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The held optimizer's class, so that isinstance(optimizer, torch.optim.SGD) answers as it did before."""
+        """The held optimizer's class, so that isinstance(optimizer, torch.optim.SGD) stays True."""
         return type(self.held) if "held" in self.__dict__ else WrappedOptimizer
 
     def __repr__(self) -> str:
@@ -374,13 +379,13 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _update(self, step: Callable[[], Any]) -> Any:
-        """Let `step`, the held optimizer's, use the gradients that an exchange has completed, if there are any."""
+        """Call `step`, the held optimizer's, with the gradients that an exchange has completed, if there are any."""
         self._reduction.updated()
         self._steps.count()
         return self._exchange.update(self._weights, step)
 
     def _weights(self) -> dict[int, Tensor]:
-        """The parameters by their number in the groups."""
+        """Parameters by their number in the groups."""
         return dict(enumerate(parameter for group in self.held.param_groups for parameter in group["params"]))
 
     def _evaluate_once(self, closure: Callable[[], Any]) -> Any:
@@ -392,7 +397,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         return loss
 
     def _evaluated(self, loss: Any) -> Callable[[], Any]:
-        """A closure that was evaluated already."""
+        """Return a closure for a loss that was evaluated already."""
         losses = [loss]
 
         def closure() -> Any:

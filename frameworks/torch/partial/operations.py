@@ -1,4 +1,4 @@
-"""hvd.partial_allreduce: an allreduce that does not wait for ranks that are late (see paceline.partial.settings)."""
+"""hvd.partial_allreduce: an allreduce that does not wait for late ranks (see paceline.partial.settings)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ from paceline.torch.horovod import horovod_torch as horovod
 
 
 class PartialResult:
-    """An answer that may still be on its way; made by `partial_allreduce_async`."""
+    """Result that may still be in flight; returned by `partial_allreduce_async`."""
 
     def __init__(self, handle: int, like: Tensor) -> None:
         self._handle = handle
         self._like = like
 
     def done(self) -> bool:
-        """Whether `wait` returns at once."""
+        """Return True if `wait` returns at once."""
         return bool(horovod.poll(self._handle))
 
     def wait(self) -> tuple[Tensor, int]:
-        """The result, of the shape and dtype of the tensor, and how many fresh contributions are in it.
+        """Wait for the result. May be called once.
 
-        Of several rounds that were missed both are sums. Once only. Raises HorovodInternalError when a rank is lost.
+        Returns:
+            The result, of the tensor's shape and dtype, and the number of fresh contributions in it. If this rank
+                missed several rounds, both are sums over these rounds.
+
+        Raises:
+            HorovodInternalError: a rank is lost.
         """
         flat = horovod.synchronize(self._handle)
         return flat[:-1].reshape(self._like.shape), round(flat[-1].item())
@@ -51,9 +56,10 @@ def _hand_in(
         if flush:
             flush_next(library, number, operation)
         handle = horovod.allreduce_async_(flat, name=name, op=op, process_set=process_set)
-        host_staging.settle()  # a tensor of a GPU is handed in later, and this name is unregistered below
+        host_staging.settle()  # GPU tensors are submitted later, and this name is unregistered below
     finally:
-        # A plain allreduce of this name is a mistake and refused, not a round whose last element is a count.
+        # A plain allreduce of this name is a mistake and must be refused, not taken as a round whose last element is a
+        # count.
         unregister(library, number, operation)
     return PartialResult(handle, tensor)
 

@@ -1,8 +1,8 @@
-"""The state of a stage, and of all stages as one: {"model", "optimizer", "pipeline"}.
+"""State of a stage, and of all stages as one: {"model", "optimizer", "pipeline"}.
 
-"model" and "optimizer" are what nn.Module.state_dict and torch.optim.Optimizer.state_dict give for the whole model, or
-for what a stage has of it; groups of the optimizer name their parameters ("param_names"). "pipeline" has what schedules
-and corrections need to go on, "exchange" what the exchange between replicas kept, by rank, if it did.
+"model" and "optimizer" are the results of nn.Module.state_dict and torch.optim.Optimizer.state_dict for the whole
+model, or for the stage's part of it. Groups of the optimizer name their parameters ("param_names"). "pipeline" has the
+state of schedule and corrections. "exchange" has the state of the exchange between replicas by rank, if there is any.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from paceline.torch.optimizer.wrapper import IN_FLIGHT
 from paceline.torch.stages.layers import Stage
 
 _NAMES, _PARAMS, _EXCHANGE = "param_names", "params", "exchange"
-# What pipelines have, by parameter's name: T2's running means and Nesterov's velocities.
+# State of a pipeline by parameter name: T2's running means and Nesterov's velocities.
 _MEMORY = ("deltas", "velocities")
 _PIPELINE = ("steps", "asynchronous", *_MEMORY)
 
 
 def complete(state: Mapping[str, Any]) -> dict[str, Any]:
-    """`state` with all three parts: "optimizer" may be None. Raises UsageError where others are missing."""
+    """Return `state` with all three parts; "optimizer" may be None. Raises UsageError if another part is missing."""
     empty: dict[str, Any] = {name: {} for name in _MEMORY}
     found = {"optimizer": None, "pipeline": {"steps": 0, "asynchronous": 0, **empty}, **state}
     parts: list[tuple[Any, tuple[str, ...]]] = [(found, ("model",)), (found["pipeline"], _PIPELINE)]
@@ -40,7 +40,7 @@ def complete(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer | None, stage: Stage) -> dict[str, Any]:
-    """The optimizer's, with the names of parameters in its groups; a stage without parameters has no optimizer."""
+    """State of the optimizer with parameter names in its groups; empty for a stage without parameters."""
     if optimizer is None:
         return {"state": {}, "param_groups": []}
     state = optimizer.state_dict()
@@ -57,11 +57,10 @@ def load_optimizer_state(
     whole_names: Sequence[str],
     kept: Any = None,
 ) -> None:
-    """Take what belongs to this stage out of a saved state, of whatever cut; None: the optimizer stays as it is.
+    """Load this stage's part of a saved state of any cut; None leaves the optimizer unchanged.
 
-    `whole_names`: of all parameters of the model, for the state of an optimizer with one group that names none. `kept`:
-    what the exchange between replicas kept on this rank. Raises UsageError where names are missing; nothing has changed
-    then.
+    `whole_names`: all parameters of the model, for a state with one group without names. `kept`: this rank's state of
+    the exchange between replicas. Raises UsageError where names are missing; nothing has changed then.
     """
     if optimizer is None or saved is None:
         return
@@ -89,7 +88,7 @@ def load_optimizer_state(
         for name, number in zip(names, group[_PARAMS], strict=True):
             saved_number = by_name[name][1]
             if saved_number in saved["state"]:
-                # Optimizers change in place what they have loaded.
+                # Optimizers change loaded states in place.
                 state[number] = copy.deepcopy(saved["state"][saved_number])
         options = dict(by_name[names[0]][0]) if names else dict(group)
         options.pop(_NAMES, None)
@@ -99,7 +98,7 @@ def load_optimizer_state(
 
 
 def refuse_in_flight(optimizer: Mapping[str, Any], who: str) -> None:
-    """Raise UsageError if the state of a stage's optimizer has gradients in flight, which no other cut can take."""
+    """Raise UsageError if the state of a stage's optimizer has gradients in flight, which no other cut can load."""
     if optimizer.get(IN_FLIGHT) is not None and optimizer[IN_FLIGHT]["in_flight"]:
         raise UsageError(
             f"{who.capitalize()} was to be consolidated with gradients of its replicas in flight.",
@@ -108,7 +107,7 @@ def refuse_in_flight(optimizer: Mapping[str, Any], who: str) -> None:
 
 
 def kept_by_exchange(saved: Mapping[str, Any], cut: Sequence[str], grid: Grid, stage: int, replica: int) -> Any:
-    """What the exchange of this rank goes on with: of its own state, or of one of all ranks that were placed alike."""
+    """State for this rank's exchange: from its own state, or from one of all ranks with the same cut and replicas."""
     if saved["optimizer"] is None:
         return None
     if _EXCHANGE not in saved:
@@ -120,7 +119,7 @@ def kept_by_exchange(saved: Mapping[str, Any], cut: Sequence[str], grid: Grid, s
 
 
 def consolidated(post: Post, grid: Grid, cut: Sequence[str], own: dict[str, Any]) -> dict[str, Any] | None:
-    """The states of all stages as one, on rank 0; None on the others. `post`: among all ranks of `grid`."""
+    """Return the states of all stages as one on rank 0, None on the others. `post`: among all ranks of `grid`."""
     _, replica = grid.place(post.mail.rank)
     kept = own["optimizer"].pop(IN_FLIGHT, None)
     own = {_EXCHANGE: kept, **(own if replica == 0 else {})}
@@ -130,7 +129,7 @@ def consolidated(post: Post, grid: Grid, cut: Sequence[str], own: dict[str, Any]
         send_text(post, 0, Tag.STATE, memory.getvalue())
         post.finish()
         return None
-    everyones = [copy.deepcopy(own)]  # training goes on without changing it, as it does with those of other ranks
+    everyones = [copy.deepcopy(own)]  # a copy like those of other ranks: training continues without changing it
     for rank in range(1, post.mail.size):
         memory = io.BytesIO(receive_text(post, rank, Tag.STATE))
         everyones.append(torch.load(memory, map_location="cpu", weights_only=False))
@@ -151,7 +150,7 @@ def consolidated(post: Post, grid: Grid, cut: Sequence[str], own: dict[str, Any]
 
 
 def _names(optimizer: torch.optim.Optimizer, stage: Stage) -> list[list[str]]:
-    """Of the parameters in each group."""
+    """Names of the parameters in each group."""
     names = {id(parameter): name for name, parameter in zip(stage.names, stage.parameters, strict=True)}
     return [[names[id(parameter)] for parameter in group[_PARAMS]] for group in optimizer.param_groups]
 
@@ -161,7 +160,7 @@ def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _one_optimizer(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Groups of the same options become one; parameters are numbered through the groups, as PyTorch does."""
+    """Merge groups with equal options, and number the parameters through all groups as PyTorch does."""
     groups: list[tuple[dict[str, Any], list[tuple[str, Any]]]] = []
     for part in parts:
         for group in part["param_groups"]:

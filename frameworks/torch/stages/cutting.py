@@ -1,4 +1,4 @@
-"""From a model to what this rank keeps of it, agreed with the other ranks."""
+"""Cut a model into stages, in agreement with the other ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIME = "time"
 
 
 def described(layers: Sequence[AnyLayer]) -> dict[str, Any]:
-    """What ranks must have alike before the model is cut; the weights are each one's own."""
+    """Properties of the layers that must agree between ranks before the cut; values of weights need not."""
     tensors = [(name, tuple(one.shape), str(one.dtype)) for layer in layers for name, one in layer.tensors()]
     return {
         "the number of layers": len(layers),
@@ -32,7 +32,7 @@ def described(layers: Sequence[AnyLayer]) -> dict[str, Any]:
 
 
 def measured(layers: Sequence[AnyLayer], sample: Any, costs: Any, device: torch.device | str | None) -> list[float]:
-    """Seconds that each layer takes for the micro-batch `sample`. Raises UsageError where they cannot be measured."""
+    """Seconds that each layer takes for the micro-batch `sample`. Raises UsageError if they cannot be measured."""
     if costs is not None:
         raise UsageError(f'stages="{TIME}" was given with costs=: both say what layers cost.', "Leave one of them out.")
     there = [layer for layer in layers if isinstance(layer, Layer)]
@@ -47,10 +47,11 @@ def measured(layers: Sequence[AnyLayer], sample: Any, costs: Any, device: torch.
 
 
 class Cutting:
-    """A model's layers in `count` stages, of which this rank builds and keeps `stage`.
+    """A model's layers cut into `count` stages; this rank builds and keeps `stage`.
 
-    `names`: of the first layers of all stages; `own`: the stage; `ties`: weights that it shares, which only
-    `synchronous` schedules can. Raises UsageError for cuts that cannot be, and for other tensors of two stages.
+    `names`: names of the first layers of all stages. `own`: the stage. `ties`: weights that it shares with other
+    stages, which only `synchronous` schedules allow. Raises UsageError for impossible cuts and for other tensors in two
+    stages.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Cutting:
         ties = ties_of(layers, firsts) if synchronous else []
         other = "" if synchronous else ', or use schedule="1f1b" or "gpipe"'
         refuse_shared("tensor", untied(layers, ties), firsts, other)
-        # A stage that has no part in a tie does not keep its memory.
+        # Only stages that take part in a tie keep its memory.
         self.ties = [tie for tie in ties if stage in (tie.owner, *tie.copies)]
         begin, end = list(itertools.pairwise([*firsts, len(layers)]))[stage]
         self.names = [layers[first].name for first in firsts]
@@ -75,21 +76,21 @@ class Cutting:
         self._others = [*layers[:begin], *layers[end:]]
 
     def free_others(self) -> None:
-        """Give back the memory of what other stages keep."""
+        """Free the memory of the other stages' layers."""
         free(self._others)
 
 
 def always_trains(stage: Stage) -> str:
-    """What a traced stage does as in training whatever its mode; "" for nothing, as with all others."""
+    """Describe what a traced stage does as in training in every mode; "" for all other stages."""
     if all(layer.called is None for layer in stage.layers):
         return ""
-    from paceline.torch.stages import traced  # with torch.fx, which takes a while to load
+    from paceline.torch.stages import traced  # loads torch.fx, which is slow
 
     return traced.always_trains(stage.module)
 
 
 def refuse_twice(names: Sequence[Sequence[str]]) -> None:
-    """Raise UsageError for tensors of two stages that have the same name; `names`: of the parameters of each."""
+    """Raise UsageError if tensors of two stages have the same name; `names`: parameter names of each stage."""
     owner: dict[str, int] = {}
     for stage, own in enumerate(names):
         for name in own:

@@ -14,10 +14,10 @@ from paceline.torch.errors import UsageError
 
 @dataclass(frozen=True)
 class Layer:
-    """What a model is cut between: its name in the whole model, such as "3", "head" or "features.2".
+    """One layer of a model, the unit at which a pipeline cuts.
 
-    `called`: what is called in place of `module`, which is a part of it. `prefix`: of the names that its tensors have
-    in the whole model.
+    `name`: in the whole model, such as "3", "head" or "features.2". `called`: the module to call instead of `module`,
+    which is a part of it. `prefix`: of its tensors' names in the whole model.
     """
 
     name: str
@@ -26,38 +26,41 @@ class Layer:
     prefix: str | None = None
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers with their names in the whole model; one that stands twice comes once."""
+        """Yield parameters and buffers with their names in the whole model; shared ones once."""
         for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
             yield self.whole(name), tensor
 
     def whole(self, name: str) -> str:
-        """What a tensor of this layer is called in the whole model."""
+        """Return a tensor's name in the whole model."""
         return f"{self.name}.{name}" if self.prefix is None else self.prefix + name
 
     @property
     def cost(self) -> int:
-        """Elements of its parameters."""
+        """Number of elements of its parameters."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
     def built(self) -> Layer:
-        """Itself."""
+        """Return itself: it is built already."""
         return self
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A layer that is built where its stage is, by `make`: a module, or a layer. Until then all cost the same."""
+    """A layer that is built only on the rank of its stage. Until then all layers cost the same.
+
+    `make` returns a module or a layer.
+    """
 
     name: str
     make: Callable[[], Any]
     cost: int = 1
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """None is there yet."""
+        """Return nothing: it has no tensors yet."""
         return iter(())
 
     def built(self) -> Layer:
-        """The layer. Raises UsageError if `make` makes no module."""
+        """Build the layer. Raises UsageError if `make` returns neither module nor layer."""
         module = self.make()
         if isinstance(module, Layer):
             return module
@@ -73,11 +76,10 @@ AnyLayer = Layer | Planned
 
 
 def layers_of(model: Any) -> Sequence[AnyLayer]:
-    """The layers of an nn.Sequential, or of a list of modules, or of functions that build them, named as
-    nn.Sequential(*model) does.
+    """Return the layers of an nn.Sequential, a list of modules, or a list of functions that build modules.
 
-    Parts of an nn.Sequential that are nn.Sequential themselves, without hooks, are taken apart. Raises UsageError for
-    other models, empty ones, and members that are no modules.
+    Names are those of nn.Sequential(*model). Nested nn.Sequential modules without hooks are flattened. Raises
+    UsageError for other models, empty ones, and members that are not modules.
     """
     if isinstance(model, (list, tuple)) and model and all(_builds(one) for one in model):
         return [Planned(str(number), one) for number, one in enumerate(model)]
@@ -113,10 +115,10 @@ def _apart(name: str, module: nn.Module) -> list[Layer]:
 
 
 class Stage:
-    """The layers of one stage as one module, and the names that its tensors have in the whole model.
+    """The layers of one stage as one module, and the names of its tensors in the whole model.
 
-    `names`: of the parameters, in the order of `parameters`, each once. `copies`: those that an earlier stage owns, and
-    are not among them.
+    `names`: of the parameters, in the order of `parameters`, each once. `copies`: parameters owned by an earlier stage;
+    they are not in `parameters`.
     """
 
     def __init__(self, layers: Sequence[Layer], copies: Sequence[nn.Parameter] = ()) -> None:
@@ -132,11 +134,11 @@ class Stage:
         self.parameters = [parameter for _, parameter in named.values()]
 
     def state_dict(self) -> dict[str, Any]:
-        """As nn.Module.state_dict, with the names of the whole model."""
+        """State as of nn.Module.state_dict, with names in the whole model."""
         return {layer.whole(key): value for layer in self.layers for key, value in _state_of(layer).items()}
 
     def check(self, state: Mapping[str, Any]) -> None:
-        """Raise UsageError if the state of a whole model lacks something of this stage, or has it in another shape."""
+        """Raise UsageError if the state of a whole model lacks a tensor of this stage, or has it in another shape."""
         own = self.state_dict()
         missing = [name for name in own if name not in state]
         if missing:
@@ -154,7 +156,7 @@ class Stage:
                 )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take what belongs to this stage out of the state of a whole model. Raises UsageError as `check` does."""
+        """Load this stage's part of the state of a whole model. Raises UsageError as `check` does."""
         self.check(state)
         for layer in self.layers:
             layer.module.load_state_dict({key: state[layer.whole(key)] for key in _state_of(layer)})
@@ -165,7 +167,7 @@ def _state_of(layer: Layer) -> dict[str, Any]:
 
 
 def free(layers: Sequence[AnyLayer]) -> None:
-    """Give back the memory of layers that other stages have; what is left knows shapes, and refuses to compute."""
+    """Free the memory of layers that belong to other stages; shapes remain known, computing fails."""
     for layer in layers:
         if isinstance(layer, Layer):
             layer.module.to(torch.device("meta"))

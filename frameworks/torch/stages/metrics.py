@@ -15,7 +15,7 @@ Metric = Callable[[Any, Any], Any]
 
 
 def checked(metrics: Any) -> dict[str, Metric]:
-    """The functions by name. Raises UsageError for other things, and for the name of the loss."""
+    """Return the functions by name. Raises UsageError for other values, and for the name of the loss."""
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping) or not all(callable(one) for one in metrics.values()):
@@ -37,7 +37,7 @@ class Metrics:
         self._found: list[tuple[int, dict[str, float]]] = []
 
     def observed(self, loss: Loss) -> Loss:
-        """`loss`, whose outputs and targets are counted while `watching`."""
+        """Return `loss`, extended to compute metrics of its outputs and targets while `watching`."""
 
         def observed(output: Any, target: Any) -> Any:
             if self._watching:
@@ -50,7 +50,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Around an evaluation."""
+        """Context of an evaluation."""
         self._found = []
         self._watching = True
         try:
@@ -62,7 +62,7 @@ class Metrics:
         return bool(self._metrics)
 
     def result(self) -> dict[str, float]:
-        """Return the means of the last evaluation; on stages other than the last, nothing."""
+        """Return the means of the last evaluation; empty on stages other than the last."""
         total = sum(rows for rows, _ in self._found)
         if not total:
             return self._found[0][1] if self._found else {}

@@ -1,4 +1,4 @@
-"""Whatever a user calls a model, as layers."""
+"""Convert all supported kinds of models to layers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Cut = str | Sequence[int | str]
 
 
 def layers_of_model(model: Any, stages: Cut, sample: Any, stage: int, count: int) -> tuple[Sequence[AnyLayer], Cut]:
-    """The layers, and where to cut them as `first_layers` takes it.
+    """Return the layers, and the cut for `first_layers`.
 
-    `model`: an nn.Sequential or a list, as `layers_of` takes it; a Pipe of torch.distributed.pipelining, or the stage
-    of it, or of its PipelineStage, that is `stage` of `count`; or a module that `stages` and `sample` say how to trace.
-    Raises UsageError for others.
+    `model`: an nn.Sequential or a list, as `layers_of` takes it; a Pipe of torch.distributed.pipelining, or its
+    PipelineStage number `stage` of `count`; or a module to be traced with `sample` and cut at `stages`. Raises
+    UsageError for others.
     """
     if hasattr(model, "submod") and hasattr(model, "stage_index"):
         return _stage_of_torch(model, stage, count), AUTO
@@ -41,7 +41,7 @@ def layers_of_model(model: Any, stages: Cut, sample: Any, stage: int, count: int
 
 
 def _stage_of_torch(given: Any, stage: int, count: int) -> list[AnyLayer]:
-    """The layers of which a PipelineStage of torch.distributed.pipelining is one; those of other ranks are theirs."""
+    """Layers with a PipelineStage of torch.distributed.pipelining among them; other ranks have the other stages."""
     if (given.stage_index, given.num_stages) != (stage, count):
         raise UsageError(
             f"Stage {stage} of {count} was given a PipelineStage {given.stage_index} of {given.num_stages}.",
@@ -67,12 +67,12 @@ def _traced() -> Any:
 
 
 class Spread(nn.Module):
-    """Calls a module that takes several tensors as arguments of their own."""
+    """Calls a module that takes several tensors as separate arguments."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, value: Any) -> Any:
-        """Of a tensor, or a tuple or list of them."""
+        """Call the module with a tensor, or with each tensor of a tuple or list."""
         return self.module(*value) if isinstance(value, (tuple, list)) else self.module(value)

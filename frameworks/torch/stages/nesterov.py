@@ -1,9 +1,9 @@
-"""Nesterov's momentum around an optimizer that has none, graded by stage: against late gradients.
+"""Nesterov's momentum around an optimizer without momentum, graded by stage: against late gradients.
 
 Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel Optimization", ICML 2025. With u, the change by the
 optimizer alone, and gamma, the stage's momentum: v = gamma v + (1 - gamma) u, and the weights w change by v. The stage
-computes at w + gamma v, where gradients that are late by some updates are less out of date than at w; that is what its
-parameters are.
+computes at w + gamma v, which is what its parameters hold. Gradients delayed by some updates are less out of date there
+than at w.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Nesterov:
 
     @torch.no_grad()
     def before_update(self) -> None:
-        """The optimizer's step follows."""
+        """Called before the optimizer's step."""
         self._before = [one.clone() for one in self._parameters] if self.on else []
 
     @torch.no_grad()
     def after_update(self) -> None:
-        """The optimizer has changed the parameters; now they change as they shall."""
+        """Change the parameters with momentum, after the optimizer's step."""
         if not self.on:
             return
         gamma = self.momentum
@@ -47,7 +47,7 @@ class Nesterov:
 
 
 def refuse_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """Raise UsageError for an optimizer that has a momentum of its own."""
+    """Raise UsageError for an optimizer that has its own momentum."""
     for group in optimizer.param_groups:
         for name, own in (("momentum", group.get("momentum")), ("betas", (group.get("betas") or (0,))[0])):
             if own:

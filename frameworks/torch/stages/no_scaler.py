@@ -8,7 +8,7 @@ from paceline.errors import UsageError
 
 
 class _Refusing:
-    """In place of the mark by which an optimizer tells GradScaler that it unscales; looked at before each step."""
+    """Replaces the attribute by which an optimizer reports to GradScaler that it unscales; read before each step."""
 
     def __bool__(self) -> bool:
         raise UsageError(
@@ -19,5 +19,5 @@ class _Refusing:
 
 
 def refuse_scalers(optimizer: torch.optim.Optimizer) -> None:
-    """Have `scaler.step(optimizer)` raise UsageError."""
+    """Make `scaler.step(optimizer)` raise UsageError."""
     optimizer._step_supports_amp_scaling = _Refusing()

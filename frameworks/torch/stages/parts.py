@@ -1,4 +1,4 @@
-"""What a stage computes and talks with, put together."""
+"""Assembly of a stage's parts on PyTorch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assembled(
     numbers: RandomNumbers,
     ties: Ties,
 ) -> Parts:
-    """The parts of `stage`; `counts`: parameters of each stage."""
+    """Assemble the parts of `stage`; `counts`: number of parameters of each stage."""
     rank, stages = post.mail.rank, post.mail.size
     tau_forward, tau_backward = delays(settings.schedule_of(stages))[rank]
     weights = Weights(stage.module, [*stage.parameters, *stage.copies])

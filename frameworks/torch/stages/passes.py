@@ -1,4 +1,4 @@
-"""Forward and backward passes of one stage, at the weights that are asked for."""
+"""Forward and backward passes of one stage, at the requested weights."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ from paceline.torch.stages.weights import Weights
 
 @dataclass
 class Flight(flight.Flight):
-    """`gradients`: what the backward pass found for inputs that are differentiable, by number. `roots`: where the
-    backward pass begins, for each output that wants a gradient; None where nothing depends on it.
+    """A micro-batch on PyTorch.
+
+    `gradients`: of the differentiable inputs, by number, from the backward pass. `roots`: start of the backward pass
+    for each output that needs a gradient; None where nothing depends on it.
     """
 
     gradients: dict[int, Tensor] = field(default_factory=dict)
     roots: list[Any] = field(default_factory=list)
 
 
-# Makes tensors, and their kind, of what the module returns: those that travel on, or the loss.
+# Converts the module's return value to a kind and tensors: outputs for the next stage, or the loss.
 Finished = Callable[[Flight, Any], tuple[str, list[Tensor]]]
 
 
 class Passes:
     """Computes with the module of a stage and keeps the graph between the two passes.
 
-    `stashed`: backward passes are at the weights of their forward passes; else at the newest, with `correction` at
-    these, corrected. A graph refers to memory: what is in it, older weights or the newest, is left to Weights.
-    `numbers`: around passes, RandomNumbers.
+    `stashed`: backward passes use the weights of their forward passes. Otherwise they use the newest weights, corrected
+    by `correction` if there is one. A graph refers to memory; Weights decides whether older or newest weights are in
+    it. `numbers`: RandomNumbers, a context around passes.
     """
 
     flight = Flight
@@ -52,7 +54,7 @@ class Passes:
         self.stashed = False
         self.correction: Correction | None = None
         self._module, self._weights, self._finish = module, weights, finish
-        # What came from another stage depends on it, so that it has a graph; nobody asks for its gradient.
+        # Tensors from another stage depend on it, so that they have a graph; its own gradient is never used.
         self._anchor = torch.empty(0, requires_grad=True)
 
     @contextmanager
@@ -62,7 +64,7 @@ class Passes:
             yield
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
-        """What the stage hands on, and for which of it gradients will come; in the order of `backward`'s."""
+        """Return the outputs, and which of them will get gradients, in the order of `backward`'s."""
         outputs = self._with_graph(flight)
         graph = [one for one in outputs if one.requires_grad]
         flight.roots = [get_gradient_edge(one) for one in graph]
@@ -83,7 +85,7 @@ class Passes:
         ]
 
     def evaluate(self, flight: Flight) -> list[Tensor]:
-        """What the stage hands on, of a micro-batch that has no backward pass."""
+        """Return the outputs of a micro-batch without a backward pass."""
         with torch.no_grad():
             return self._outputs(flight, flight.inputs)
 
@@ -95,7 +97,7 @@ class Passes:
             self._weights.accumulate(flight.version, lambda: torch.autograd.backward(ends, given))
 
     def _with_graph(self, flight: Flight) -> list[Tensor]:
-        """Compute; the backward pass through it will leave gradients of inputs with the flight."""
+        """Compute with a graph, whose backward pass stores the gradients of inputs in the flight."""
         if not torch.is_grad_enabled():
             with torch.enable_grad():
                 return self._with_graph(flight)
@@ -112,7 +114,7 @@ class Passes:
 
 
 def _laid_out(gradient: Tensor | None, tensor: Tensor) -> Tensor:
-    """`gradient` in the memory layout of `tensor`, which is how the other end takes it; zeros if there is none."""
+    """Return `gradient` in the memory layout of `tensor`, as the receiver expects it; zeros if it is None."""
     if gradient is None:
         return torch.zeros_like(tensor)
     if gradient.stride() == tensor.stride():
@@ -121,9 +123,7 @@ def _laid_out(gradient: Tensor | None, tensor: Tensor) -> Tensor:
 
 
 class _Arrived(torch.autograd.Function):
-    """A tensor that came from another stage: no leaf, so that layers may change it in place as they could in one
-    model.
-    """
+    """Tensor from another stage as a non-leaf, so that layers may change it in place as in an uncut model."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, tensor: Tensor, number: int, gradients: dict[int, Tensor]) -> Tensor:

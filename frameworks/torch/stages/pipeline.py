@@ -49,7 +49,7 @@ def _check_functions(optimizer: Any, loss: Any) -> None:
 
 
 class Pipeline(StagedTraining):
-    """Trains a model that is cut into stages, one per rank; micro-batches pass through them at the same time.
+    """Trains a model that is cut into stages, one per rank; several micro-batches are in flight at a time.
 
         model = nn.Sequential(...)  # the same on all ranks
         pipeline = hvd.Pipeline(model, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -58,50 +58,56 @@ class Pipeline(StagedTraining):
             loss = pipeline.step(batch, target)
         pipeline.drain()
 
-    Schedules, what they cost and when to use which: docs/methods/stages.md.
+    Schedules, their cost and when to use which: docs/methods/stages.md.
 
-    - `model`: an nn.Sequential or a list of modules. Layers hand on tensors, or structures of them
-      (docs/methods/stages.md). Each rank keeps the layers of its own stage, with the weights that it built them with
-      (seed all ranks alike), and frees the others, which become layers without memory (device "meta"). Or a list of
-      functions without arguments that build them, of which each rank calls those of its own stage; a Pipe or
-      PipelineStage of torch.distributed.pipelining; or another module, which is traced with `sample` and cut where the
-      submodules that `stages` names begin.
-    - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
-      schedulers.
-    - `loss`: called on the last stage with the model's output and the target of a micro-batch.
-    - `n_microbatches`: how many a batch is cut into, by its first dimension, as evenly as it goes. Must be given.
-    - `schedule`: "gpipe", "1f1b", "pipedream", "2bw", "pipemare" or "pipemare_eager".
-    - `stages`: "auto", balanced by `costs` (numbers, one per layer) or by parameters; "time", balanced by what layers
-      take for `sample` on rank 0, forward and backward; or the first layers of stages 1 .. P-1, as numbers or names.
-    - `sample`: one micro-batch of what the first layer takes, for stages="time" and for tracing.
-    - `metrics`: functions by name, each called with the output and the target of a micro-batch; evaluate() returns
-      their means over rows.
-    - `loss_reduction`: what `loss` is of its rows, "mean" or "sum". Micro-batches are weighted so that their losses,
-      and gradients, add up to those of the batch.
-    - `max_norm`: clip gradients by the norm over all stages. Asynchronous schedules take norms of earlier stages from
-      some mini-batches before: paceline.stages.execution.clipping.
-    - `recompute`: keep a stage's inputs alone, and compute again before the backward pass.
-    - `warmup_steps`: so many steps first are synchronous (PipeMare's T3).
-    - `annealing_steps`: for so many asynchronous updates learning rates are lower where gradients are late (T1); 0:
-      never.
-    - `correction`: D in (0, 1), for backward passes at corrected weights (T2); None: off.
-    - `nesterov`: Nesterov's momentum on the last stage, in (0, 1), and nearer to 0.99 on earlier ones (AsyncPP); None:
-      off, as during the warm-up. The optimizer must have no momentum of its own: betas=(0, 0.999) of Adam.
-    - `update_every`: how many mini-batches an update takes, their mean. With n_microbatches * update_every >= 2P - 1 no
-      weight is more than one version old (bounded drift).
-    - `device`: where this stage computes; None: where its layers are.
-    - `process_set`: whose ranks are the stages, in the order of ranks.
-    - `replicas`: pipelines side by side, each with a replica of every stage and a batch of its own: rank = stage *
-      replicas + replica. They begin with the weights of replica 0. Gradients of a stage are averaged over its replicas
-      (added up for loss_reduction="sum") by a process set, as hvd.DistributedOptimizer does, whose `exchange`, `codec`,
-      `error_feedback`, `collective`, `compression`, `fusion` and others are taken here as well.
-    - `mail`: what messages go by; None: Horovod's connections.
+    With one rank every schedule is plain training. Layers see one micro-batch at a time, as with gradient accumulation:
+    batch norm has the statistics of micro-batches.
 
-    With one rank every schedule is plain training. Layers see one micro-batch at a time, as they do where a script
-    accumulates gradients: batch norm has the statistics of micro-batches.
+    Args:
+        model: an nn.Sequential or a list of modules. Layers pass on tensors, or structures of them
+            (docs/methods/stages.md). Each rank keeps the layers of its own stage, with the weights they were built with
+            (seed all ranks alike), and frees the others, which become layers without memory (device "meta"). Or a list
+            of functions without arguments that build the modules; each rank calls those of its own stage. Or a Pipe or
+            PipelineStage of torch.distributed.pipelining. Or another module, which is traced with `sample` and cut at
+            the submodules named by `stages`.
+        optimizer: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
+            schedulers.
+        loss: called on the last stage with the model's output and the target of a micro-batch.
+        n_microbatches: number of micro-batches of a batch, cut along its first dimension as evenly as possible.
+            Required.
+        schedule: "gpipe", "1f1b", "pipedream", "2bw", "pipemare" or "pipemare_eager".
+        stages: "auto", balanced by `costs` (numbers, one per layer) or by parameters; "time", balanced by the time of
+            layers for `sample` on rank 0, forward and backward; or the first layers of stages 1 .. P-1, as numbers or
+            names.
+        sample: one micro-batch of input for the first layer, for stages="time" and for tracing.
+        metrics: functions by name, each called with the output and the target of a micro-batch; evaluate() returns
+            their means over rows.
+        loss_reduction: how `loss` combines its rows, "mean" or "sum". Micro-batches are weighted so that their losses
+            and gradients add up to those of the batch.
+        max_norm: clip gradients by the norm over all stages. Asynchronous schedules use norms of earlier stages from
+            earlier mini-batches: paceline.stages.execution.clipping.
+        recompute: keep only a stage's inputs, and compute again before the backward pass.
+        warmup_steps: number of synchronous steps at the beginning (PipeMare's T3).
+        annealing_steps: number of asynchronous updates with lower learning rates where gradients are late (T1); 0
+            disables it.
+        correction: D in (0, 1), for backward passes at corrected weights (T2); None disables it.
+        nesterov: Nesterov's momentum on the last stage, in (0, 1), and nearer to 0.99 on earlier ones (AsyncPP); None,
+            and during the warm-up: off. The optimizer must have no momentum of its own: betas=(0, 0.999) of Adam.
+        update_every: number of mini-batches of an update, which uses their mean. With n_microbatches * update_every >=
+            2P - 1 no weight is more than one version old (bounded drift).
+        device: device of this stage; None: where its layers are.
+        process_set: its ranks are the stages, in the order of ranks.
+        replicas: number of parallel pipelines, each with a replica of every stage and its own batches: rank = stage *
+            replicas + replica. They begin with the weights of replica 0. Gradients of a stage are averaged over its
+            replicas (summed for loss_reduction="sum") over a process set, as in hvd.DistributedOptimizer. Its
+            `exchange`, `codec`, `error_feedback`, `collective`, `compression`, `fusion` and others are accepted here as
+            well.
+        mail: transport of messages; None: Horovod's connections.
 
-    Raises UsageError (a ValueError) on all ranks for models that cannot be cut so, settings without meaning, and ranks
-    that ask for different ones. A stage that raises ends all stages: theirs raise StageFailed with its traceback.
+    Raises:
+        UsageError: (a ValueError) on all ranks, for models that cannot be cut, meaningless settings, and settings that
+            differ between ranks.
+        StageFailed: on all other stages, with the traceback, if one stage raises.
     """
 
     def __init__(
@@ -205,7 +211,7 @@ class Pipeline(StagedTraining):
         )
 
     def _build(self, layers: Sequence[AnyLayer], cut: Cut, costs: Sequence[float] | None) -> list[list[str]]:
-        """This rank's stage, once all ranks have theirs; the names of all stages' parameters."""
+        """Build this rank's stage; return the names of all stages' parameters once all ranks have built theirs."""
         cuttings: list[Cutting] = []
 
         def built() -> tuple[dict[str, Any], Any]:
@@ -220,7 +226,7 @@ class Pipeline(StagedTraining):
         refuse_twice(names)
         cuttings[0].free_others()
         self._cut, self._tied = cuttings[0].names, cuttings[0].ties
-        # The parameters of a traced model are in another order than its own.
+        # The parameters of a traced model are in a different order.
         in_order = all(layer.called is None for layer in self._stage.layers)
         self._whole_names = [name for own in names for name in own] if in_order else []
         self._always_trains = next((found for _, found in everyones if found), "")
@@ -233,17 +239,17 @@ class Pipeline(StagedTraining):
 
     @property
     def names(self) -> list[str]:
-        """Of this stage's parameters, in the whole model and in the order of `module.parameters()`."""
+        """Names of this stage's parameters in the whole model, in the order of `module.parameters()`."""
         return list(self._stage.names)
 
     @property
     def weight(self) -> float | None:
         """Weight of this replica's mini-batches: their rows or tokens. None: all replicas count alike.
 
-        Set it before step(), on all ranks of the replica, and on all replicas in the same steps: gradients and losses
-        are sum(w g) / sum(w) over the replicas. Losses of evaluate() are, too. It stays until another is set.
+        Set it before step(), on all ranks of the replica, and on all replicas in the same steps. Gradients and losses,
+        also those of evaluate(), are then sum(w g) / sum(w) over the replicas. It stays until another is set.
 
-        Raises UsageError for a value that is not a weight, for schedules with late gradients, and for sums of losses.
+        Raises UsageError for an invalid weight, for schedules with late gradients, and for sums of losses.
         """
         return self._weight
 
@@ -262,7 +268,7 @@ class Pipeline(StagedTraining):
             self.optimizer.weight = found
 
     def evaluate(self, batch: Any = None, target: Any = None) -> Any:
-        """Return the loss of a batch (StagedTraining.evaluate); with `metrics`, these and "loss" by name, in float64.
+        """Return the loss of a batch (StagedTraining.evaluate); with `metrics`, a dict of both, in float64.
 
         Raises UsageError for models that were traced in train mode.
         """
@@ -289,10 +295,10 @@ class Pipeline(StagedTraining):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of this stage, with the names of the whole model: "model", "optimizer" and "pipeline".
+        """State of this stage, with the names of the whole model: "model", "optimizer" and "pipeline".
 
-        With replicas also what this rank's exchange has in flight, and error feedback keeps. Raises UsageError while
-        micro-batches are under way: call drain() before, on all ranks.
+        With replicas it includes this rank's gradients in flight and residuals of error feedback. Raises UsageError
+        while micro-batches are in flight: call drain() on all ranks first.
         """
         self._refuse_under_way("saved")
         memory = {
@@ -310,12 +316,12 @@ class Pipeline(StagedTraining):
         }
 
     def consolidate(self) -> dict[str, Any] | None:
-        """On all ranks: the state of all stages, on rank 0; None on the others.
+        """Return the state of all stages on rank 0, None on the others. Call it on all ranks.
 
-        "model" and "optimizer" are those of the plain model and of one optimizer of all its parameters, which load
-        them; so does a pipeline of any number of stages. With replicas the state is that of replica 0, and "exchange"
-        what error feedback keeps on all ranks, which goes on with the same cut and replicas. Raises UsageError as of
-        state_dict, and while the exchange between replicas has gradients in flight.
+        "model" and "optimizer" can be loaded into the plain model and one optimizer of all its parameters, and into a
+        pipeline with any number of stages. With replicas the state is that of replica 0. "exchange" then holds the
+        residuals of all ranks, which are used with the same cut and replicas. Raises UsageError as state_dict does, and
+        while the exchange between replicas has gradients in flight.
         """
         own = self.state_dict()
         checkpoint.refuse_in_flight(own["optimizer"], self._guard.who)
@@ -323,11 +329,11 @@ class Pipeline(StagedTraining):
             return checkpoint.consolidated(self._everyone, self._grid, self._cut, own)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `consolidate` returned, on all ranks, or from this stage's own state of the same cut.
+        """Continue from the result of `consolidate` on all ranks, or from this stage's own state of the same cut.
 
-        A plain {"model": ..., "optimizer": ...} will do; without "optimizer" that stays as it is. Raises UsageError for
-        states that lack something of this stage, or have it in another shape, and while micro-batches are under way;
-        nothing has changed then.
+        A plain {"model": ..., "optimizer": ...} is enough; without "optimizer" the optimizer stays as it is. Raises
+        UsageError while micro-batches are in flight, and for states that lack a tensor of this stage or have it in
+        another shape. Nothing has changed then.
         """
         self._refuse_under_way("loaded")
         saved = checkpoint.complete(state)
@@ -348,7 +354,7 @@ class Pipeline(StagedTraining):
         self._share_tied()
 
     def _share_tied(self) -> None:
-        """Give copies of tied weights what an exchange between replicas made of them outside a step."""
+        """Update copies of tied weights after an exchange between replicas changed them outside a step."""
         if self.replicas > 1:
             self._ties.share()
 

@@ -9,15 +9,15 @@ import torch
 
 from paceline.torch.stages.undisturbed import random_state, set_random_state
 
-# Seeds of neighbours are far apart in their low 32 bits, which are all that the CPU's generator takes.
+# Seeds of neighbours must differ in their low 32 bits, which are all that the CPU's generator uses.
 _STRIDE = 0x9E3779B9
 
 
 class RandomNumbers:
-    """Random numbers of rank `rank` of a pipeline of `ranks` ranks, from PyTorch's seed at this moment.
+    """Random numbers of rank `rank` of a pipeline of `ranks` ranks, from PyTorch's current seed.
 
-    Scripts seed all ranks alike, for equal weights and batches. Stages with these random numbers would have equal
-    dropout masks, so each has numbers of its own during passes, and the script's outside. One rank alone uses the
+    Scripts seed all ranks alike, for equal weights and batches. With these random numbers all stages would have equal
+    dropout masks. So each stage has its own numbers during passes, and the script's outside. A single rank uses the
     script's.
     """
 
@@ -29,7 +29,7 @@ class RandomNumbers:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Around passes."""
+        """Context of passes."""
         if self._alone:
             yield
             return

@@ -16,10 +16,10 @@ from paceline.torch.stages.weights import Weights
 
 
 class RecomputingPasses(Passes):
-    """Keeps a micro-batch's inputs alone, and computes again before the backward pass.
+    """Keeps only a micro-batch's inputs, and computes again before the backward pass.
 
-    That is at the weights of the backward pass, corrected or not, with the random numbers of the first time, and
-    without a second effect on buffers. Corrected weights are made for the whole stage while it lasts.
+    It recomputes at the weights of the backward pass, corrected or not, with the random numbers of the first time, and
+    without a second effect on buffers. Corrected weights exist for the whole stage during that time.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class RecomputingPasses(Passes):
     ) -> None:
         super().__init__(module, weights, finish, numbers)
         self._device = device
-        # What random numbers came from, by flight.
+        # States of the random number generators before the forward pass, by flight.
         self._random: dict[int, list[Tensor]] = {}
-        # Whether layers change in place what they are given, so that it must be copied; not known at first.
+        # True if layers change their inputs in place, so that these must be copied; unknown at first.
         self._changes_inputs = True
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
-        """As of Passes; a gradient is wanted for all floating-point outputs."""
+        """Return the outputs without a graph; all floating-point outputs will get gradients."""
         self._random[id(flight)] = random_state(self._device)
         kept = [one.clone() for one in flight.inputs] if self._changes_inputs else None
         versions = [one._version for one in flight.inputs]
@@ -54,7 +54,7 @@ class RecomputingPasses(Passes):
             if changed and kept is not None:
                 inputs = {one.untyped_storage().data_ptr() for one in flight.inputs}
                 outputs = [one.clone() if one.untyped_storage().data_ptr() in inputs else one for one in outputs]
-                # Into the same memory: sums may depend on where their terms lie.
+                # Into the same memory: sums may depend on the addresses of their terms.
                 for one, before in zip(flight.inputs, kept, strict=True):
                     one.copy_(before)
         self._changes_inputs = changed

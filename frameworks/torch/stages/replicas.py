@@ -1,4 +1,4 @@
-"""What the replicas of a stage exchange: gradients, as hvd.DistributedOptimizer does, and weights at the start."""
+"""Exchange between the replicas of a stage: gradients, as in hvd.DistributedOptimizer, and initial weights."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from paceline.torch.state.broadcasts import broadcast_among
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 _PLAIN = horovod.Compression.none
-# Of DistributedOptimizer's arguments those that a pipeline gives itself.
+# Arguments of DistributedOptimizer that a pipeline sets itself.
 _OURS = ("optimizer", "named_parameters", "backward_passes_per_step", "op", "num_groups", "process_set")
 _SETTINGS = tuple(inspect.signature(Settings).parameters)
 OPTIONS = tuple(name for name in inspect.signature(DistributedOptimizer).parameters if name not in _OURS)
 
 
 class Exchanging:
-    """How a stage exchanges with its replicas: `options` are DistributedOptimizer's, as a user gave them.
+    """Exchange of a stage with its replicas; `options`: DistributedOptimizer's, as the user gave them.
 
-    `together`: whether replicas wait for each other in every update anyway. `terms`: for comparison with other ranks.
-    With one replica options are checked, and there is nothing to do. Raises UserError for options that
-    are unknown or do not go together, and for replicas without `connected` ranks of Horovod.
+    `together`: True if replicas wait for each other in every update anyway. `terms`: for comparison with other ranks.
+    With one replica the options are only checked. Raises UserError for unknown or incompatible options, and for
+    replicas without `connected` ranks of Horovod.
     """
 
     def __init__(self, options: Mapping[str, Any], replicas: int, connected: bool) -> None:
@@ -71,18 +71,18 @@ class Exchanging:
             self.terms = {"exchange": repr(asked), "how gradients travel": str(choice)}
 
     def join(self, grid: Grid, stage: int, process_set: Any) -> None:
-        """Find or make the process set of this stage's replicas; on all ranks of `process_set`."""
+        """Find or make the process set of this stage's replicas. Call it on all ranks of `process_set`."""
         if grid.replicas > 1:
             self._set = set_of([grid.replicas_of(one) for one in range(grid.stages)], stage, process_set)
 
     def share(self, module: torch.nn.Module) -> None:
-        """Give all replicas of a stage the parameters and buffers of the first one."""
+        """Broadcast parameters and buffers from the first replica of a stage to the others."""
         if self._set is not None:
             held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             broadcast_among([(f"stage.{name}", one) for name, one in held.items()], self._set)
 
     def around(self, make: MakeOptimizer, stage: Stage, mean: bool) -> MakeOptimizer:
-        """`make`, whose optimizer uses the mean, or the sum, of the gradients of all replicas of `stage`."""
+        """Wrap `make` so that its optimizer uses the mean, or the sum, of the gradients of all replicas of `stage`."""
 
         def made(parameters: Any) -> torch.optim.Optimizer:
             optimizer = make(parameters)
@@ -105,13 +105,13 @@ class Exchanging:
 
 
 def combine(optimizer: torch.optim.Optimizer | None) -> None:
-    """Wait until gradients are those of all replicas, where they are exchanged at all."""
+    """Wait until the gradients of all replicas are combined, if they are exchanged at all."""
     if type(optimizer) is WrappedOptimizer:
         optimizer.synchronize()
 
 
 def drain(optimizer: torch.optim.Optimizer | None, updates: Updates, synchronous: bool) -> None:
-    """Make the updates whose gradients an exchange has in flight."""
+    """Apply the updates whose gradients an exchange has in flight."""
     if type(optimizer) is WrappedOptimizer:
 
         def apply(factor: float) -> None:
@@ -122,14 +122,15 @@ def drain(optimizer: torch.optim.Optimizer | None, updates: Updates, synchronous
 
 
 def real_weights(optimizer: torch.optim.Optimizer | None) -> contextlib.AbstractContextManager[None]:
-    """Within it weights are what updates made of them, not what an exchange expects of them later."""
+    """Context with the weights that updates produced, not an exchange's prediction of later weights."""
     return optimizer.real_weights() if type(optimizer) is WrappedOptimizer else contextlib.nullcontext()
 
 
 def set_of(groups: Sequence[Sequence[int]], own: int, among: Any) -> Any:
-    """The process set of `groups[own]`, of ranks of `among`; all ranks of the world call this with the same groups.
+    """Return the process set of `groups[own]`, made of ranks of `among`.
 
-    Sets that are there already are used. Raises UsageError where one is not, and none can be made.
+    All ranks of the world call this with the same groups. Existing sets are reused. Raises UsageError if a set does not
+    exist and cannot be made.
     """
     ranks = _all_sets()[among.process_set_id]
     members = [sorted(ranks[one] for one in group) for group in groups]
@@ -143,7 +144,7 @@ def _set_of(ranks: list[int], all_of_them: list[list[int]], among: int) -> Any:
             found.process_set_id = known
             return found if known else horovod.global_process_set
     try:
-        # All ranks of the world must take part, so those of a set cannot make others on their own.
+        # All ranks of the world must take part: the ranks of a set alone cannot make others.
         if among == horovod.size():
             return horovod.add_process_set(ranks)
         why = "a pipeline on a process set makes no others"
@@ -157,5 +158,5 @@ def _set_of(ranks: list[int], all_of_them: list[list[int]], among: int) -> Any:
 
 
 def _all_sets() -> dict[int, list[int]]:
-    """Of the world: ranks by the set's number."""
+    """Ranks of all process sets, by set number."""
     return {number: list(ranks) for number, ranks in process_sets._basics._get_process_set_ids_and_ranks().items()}

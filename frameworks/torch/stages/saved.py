@@ -1,8 +1,8 @@
-"""Other weights for a backward pass than its graph has saved.
+"""Replace the weights that a graph has saved for its backward pass.
 
-A graph keeps what its nodes saved. Where that is in a weight's memory it is replaced by a note of which weight and
-which part of it, and the weight is asked for when the backward pass comes there. All else stays as it was saved:
-autograd checks that nobody changed it in place.
+Autograd nodes save tensors for the backward pass. Tensors in a weight's memory are replaced by a record of the weight
+and the part of it. When the backward pass needs the part, it requests the weight. Everything else stays saved as it
+was: autograd checks that it was not changed in place.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _PREFIX = "_raw_saved_"
 
 
 def replace(outputs: Iterable[Tensor], weights: Sequence[Tensor], instead: Callable[[int], Tensor]) -> int:
-    """Have the graph of `outputs` use `instead(number)` for what it saved of `weights[number]`; how often it did.
+    """Make the graph of `outputs` use `instead(number)` for tensors saved from `weights[number]`.
 
-    `instead` is called when the backward pass comes to such a place and returns a tensor of the weight's form.
-    Operations written in C++ outside PyTorch do not show what they saved: they use the newest weights.
+    `instead` is called when the backward pass needs such a tensor; it returns a tensor of the weight's form. Operations
+    written in C++ outside PyTorch do not show their saved tensors: they use the newest weights. Returns the number of
+    replacements.
     """
     numbers: dict[int, list[int]] = {}
     for number, weight in enumerate(weights):
@@ -32,7 +33,7 @@ def replace(outputs: Iterable[Tensor], weights: Sequence[Tensor], instead: Calla
     for node in _nodes(outputs):
         for saved in _saved(node):
             tensor = saved.data
-            # No tensor: nothing was saved, or somebody's hook has it, such as a checkpoint's.
+            # Not a tensor: nothing was saved, or another hook holds it, such as a checkpoint's.
             if saved.unpack_hook is not None or not isinstance(tensor, Tensor):
                 continue
             if not tensor.numel() or tensor.layout != torch.strided:
@@ -46,7 +47,7 @@ def replace(outputs: Iterable[Tensor], weights: Sequence[Tensor], instead: Calla
 
 
 def _within(part: Tensor, weight: Tensor) -> bool:
-    """Whether `part`, of the same memory, begins in that of `weight`."""
+    """True if `part`, of the same memory, begins within `weight`."""
     begin = weight.storage_offset()
     return part.dtype == weight.dtype and begin <= part.storage_offset() < begin + weight.numel()
 
@@ -68,7 +69,7 @@ def _hooks(
 
 
 def _nodes(outputs: Iterable[Tensor]) -> Iterator[Any]:
-    """All nodes of the graph of `outputs`, each once."""
+    """Yield all nodes of the graph of `outputs`, each once."""
     waiting = [output.grad_fn for output in outputs]
     seen = set()
     while waiting:
@@ -82,7 +83,7 @@ def _nodes(outputs: Iterable[Tensor]) -> Iterator[Any]:
 
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """What nodes of this type can have saved."""
+    """Names of the attributes in which nodes of this type save tensors."""
     return tuple(name for name in dir(kind) if name.startswith(_PREFIX))
 
 

@@ -10,25 +10,28 @@ import torch
 
 
 class Around(Protocol):
-    """What has something to do before and after the optimizer's step: T2's running mean, Nesterov's momentum."""
+    """Actions before and after the optimizer's step: T2's running mean, Nesterov's momentum."""
 
     def before_update(self) -> None:
-        """The optimizer's step follows."""
+        """Called before the optimizer's step."""
         ...
 
     def after_update(self) -> None:
-        """It has changed the parameters."""
+        """Called after the optimizer changed the parameters."""
         ...
 
 
 class OptimizerStep:
-    """Steps with rates times a factor. `optimizer`: None without parameters; `around`: the outermost first."""
+    """Optimizer step with learning rates times a factor.
+
+    `optimizer`: None without parameters. `around`: the outermost first.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer | None, around: Sequence[Around]) -> None:
         self._optimizer, self._around = optimizer, around
 
     def __call__(self, factor: float) -> None:
-        """Use up the gradients."""
+        """Update the weights, and clear the gradients."""
         if self._optimizer is not None:
             for one in self._around:
                 one.before_update()
@@ -38,12 +41,12 @@ class OptimizerStep:
             for one in reversed(self._around):
                 one.after_update()
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            torch.clear_autocast_cache()  # it has casts of the weights before
+            torch.clear_autocast_cache()  # it holds casts of the old weights
 
 
 @contextlib.contextmanager
 def rates_times(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
-    """For its steps: schedulers find the rates that they have set."""
+    """Context with learning rates times `factor`; afterwards schedulers find the rates they have set."""
     if factor == 1:
         yield
         return

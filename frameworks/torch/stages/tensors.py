@@ -12,18 +12,18 @@ from paceline.stages.execution.activations import Form
 from paceline.stages.execution.tensors import Memory
 from paceline.torch.stages import trees
 
-# Names of dtypes, as of numpy.
+# Names of dtypes, as in NumPy.
 _NAMES = {one: str(one).removeprefix("torch.") for one in vars(torch).values() if isinstance(one, torch.dtype)}
 
 
 class StageTensors:
-    """Those of a stage on `device`; see paceline.stages.execution.tensors.Tensors."""
+    """PyTorch's implementation of paceline.stages.execution.tensors.Tensors, for a stage on `device`."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     def unfit(self, value: Any) -> str:
-        """See Tensors.unfit."""
+        """Describe `value` if it cannot be sent; "" if it can."""
         if not isinstance(value, Tensor):
             return f"a {type(value).__name__}"
         return "" if value.layout == torch.strided else f"a {value.layout} tensor"
@@ -33,15 +33,15 @@ class StageTensors:
         return trees.members(value, whose, self)
 
     def whole(self, kind: str, tensors: Sequence[Tensor]) -> Any:
-        """Return what `members` took apart."""
+        """Rebuild a value from its kind and tensors."""
         return trees.whole(kind, tensors)
 
     def rows(self, value: Any) -> int:
-        """Of a micro-batch, or of its target."""
+        """Number of rows of a micro-batch or of its target."""
         return next(one.shape[0] for one in self.members(value, "A micro-batch")[1] if one.dim())
 
     def host(self, tensor: Tensor) -> Tensor:
-        """See Tensors.host: itself where it is one."""
+        """Return the tensor in host memory without gaps; itself if it already is."""
         tensor = tensor.detach()
         if tensor.is_conj() or tensor.is_neg():
             tensor = tensor.resolve_conj().resolve_neg()
@@ -50,36 +50,36 @@ class StageTensors:
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
     def empty(self, form: Form) -> Tensor:
-        """See Tensors.empty; pinned if the stage is on a GPU."""
+        """Return an uninitialised host tensor of this form; pinned if the stage is on a GPU."""
         pinned = self.device.type == "cuda"
         return torch.empty_strided(form.shape, form.strides, dtype=getattr(torch, form.dtype), pin_memory=pinned)
 
     def form(self, host: Tensor, differentiable: bool) -> Form:
-        """See Tensors.form."""
+        """Return the form of a host tensor."""
         return Form(_NAMES[host.dtype], tuple(host.shape), host.stride(), differentiable)
 
     def memory(self, host: Tensor) -> Memory:
-        """See Tensors.memory."""
+        """Return address and size of a host tensor."""
         return Memory(host.data_ptr(), host.numel() * host.element_size(), host)
 
     def here(self, tensor: Tensor) -> Tensor:
-        """See Tensors.here."""
+        """Return the tensor on the stage's device."""
         return tensor.to(self.device)
 
     def detached(self, tensor: Tensor) -> Tensor:
-        """See Tensors.detached."""
+        """Return the tensor without its graph."""
         return tensor.detach()
 
     def number(self, tensor: Tensor) -> float:
-        """See Tensors.number."""
+        """Return the value of a scalar."""
         return float(tensor.to("cpu", torch.float64))
 
     def times(self, tensor: Tensor, factor: float) -> Tensor:
-        """See Tensors.times."""
+        """Return a scalar times a factor."""
         return tensor * factor
 
     def split(self, tensor: Tensor, count: int) -> list[Tensor]:
-        """See Tensors.split."""
+        """Split rows as evenly as possible; the first parts get one more."""
         return list(tensor.tensor_split(count))
 
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
@@ -88,7 +88,7 @@ class StageTensors:
 
 
 def _dense(tensor: Tensor) -> bool:
-    """Whether its elements fill one piece of memory, in whatever order of dimensions."""
+    """True if its elements fill one piece of memory, in any order of dimensions."""
     if tensor.is_contiguous():
         return True
     expected = 1
@@ -100,35 +100,36 @@ def _dense(tensor: Tensor) -> bool:
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """The type of its norm: float32 at least."""
+    """Type of its norm: at least float32."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 class ParameterGradients:
-    """See paceline.stages.execution.clipping.Gradients; numbers are those of torch.nn.utils.clip_grad_norm_.
+    """Gradients of a stage's parameters; implements paceline.stages.execution.clipping.Gradients.
 
-    `combine`: makes them those of all replicas, where there are others.
+    Results equal those of torch.nn.utils.clip_grad_norm_. `combine`: waits until gradients are combined over all
+    replicas, if there are others.
     """
 
     def __init__(self, parameters: Sequence[Tensor], combine: Callable[[], None] = lambda: None) -> None:
         self._parameters, self._combine = parameters, combine
 
     def norms(self) -> list[float | None]:
-        """See Gradients.norms."""
+        """Return the norm of each gradient; None for a missing one."""
         self._combine()
         gradients = [one.grad for one in self._parameters]
         return [None if one is None else float(torch.linalg.vector_norm(one, dtype=_wide(one))) for one in gradients]
 
     def divide(self, by: int) -> None:
-        """See Gradients.divide."""
+        """Divide all gradients by a number."""
         for one in self._parameters:
             if one.grad is not None:
                 one.grad.div_(by)
 
     def clip(self, norms: Sequence[float], max_norm: float) -> float:
-        """See Gradients.clip."""
+        """Clip by `norms`, those of all gradients of the model, to `max_norm`. Returns the total norm before."""
         present = [one.grad for one in self._parameters if one.grad is not None]
-        # As wide on every stage, or stages of a model in mixed types would have different factors.
+        # In one type on every stage; otherwise stages of a model in mixed types would compute different factors.
         total = torch.linalg.vector_norm(torch.tensor(norms, dtype=_wide(present[0]), device=present[0].device))
         torch._foreach_mul_(present, torch.clamp(max_norm / (total + 1e-6), max=1.0))
         return float(total)

@@ -1,7 +1,7 @@
-"""Tied weights: parameters that layers of several stages share, such as the embedding of GPT-2 and its head.
+"""Tied weights: parameters shared by layers of several stages, such as the embedding of GPT-2 and its head.
 
-The first of these stages owns the parameter: its optimizer has it. The others compute with copies. Before an update the
-owner adds the gradients of the copies to its own, and afterwards it sends them the weights.
+The first of these stages owns the parameter: its optimizer updates it. The others compute with copies. Before an update
+the owner adds the gradients of the copies to its own; afterwards it sends them the weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paceline.torch.stages.tensors import StageTensors
 
 @dataclass(frozen=True)
 class Tie:
-    """A parameter that stage `owner` has, and stages `copies`."""
+    """A parameter owned by stage `owner`, with copies on stages `copies`."""
 
     parameter: nn.Parameter
     owner: int
@@ -28,7 +28,7 @@ class Tie:
 
 
 def ties_of(layers: Sequence[AnyLayer], firsts: Sequence[int]) -> list[Tie]:
-    """Those of a model, in the order of its parameters; `firsts`: the first layer of each stage."""
+    """Ties of a model, in the order of its parameters; `firsts`: the first layer of each stage."""
     found: dict[int, Tie] = {}
     for one in shared((layer.tensors() for layer in layers), firsts):
         if isinstance(one.shared, nn.Parameter):
@@ -39,21 +39,21 @@ def ties_of(layers: Sequence[AnyLayer], firsts: Sequence[int]) -> list[Tie]:
 
 
 def untied(layers: Sequence[AnyLayer], ties: Iterable[Tie]) -> Iterator[Iterator[tuple[str, Tensor]]]:
-    """Of each layer, the tensors that are in no tie, with their names."""
+    """Yield for each layer its tensors that are in no tie, with their names."""
     tied = {id(tie.parameter) for tie in ties}
     for layer in layers:
         yield ((name, one) for name, one in layer.tensors() if id(one) not in tied)
 
 
 class Ties:
-    """`ties` of this stage at work, in the order of the model."""
+    """Exchange of the tied parameters of this stage, in the order of the model."""
 
     def __init__(self, ties: Sequence[Tie], post: Post, tensors: StageTensors) -> None:
         self._stage, self._ties = post.mail.rank, ties
         self._post, self._tensors = post, tensors
 
     def gather(self) -> None:
-        """Add the gradients of copies to those of their owners, and forget them."""
+        """Add the gradients of copies to those of their owners, and clear them."""
         for tie in self._ties:
             if self._stage != tie.owner:
                 self._send_gradient(tie)
@@ -65,13 +65,13 @@ class Ties:
                     tie.parameter.grad = found if own is None else own + found
 
     def share(self) -> None:
-        """Give copies the weights of their owners, on all stages."""
+        """Send the owners' weights to the copies, on all stages."""
         for tie in self._ties:
             if self._stage == tie.owner:
                 host = self._tensors.host(tie.parameter.detach().contiguous())
                 for copy in tie.copies:
                     self._post.send(copy, Tag.TIE, self._tensors.memory(host))
-                self._post.finish()  # before anybody changes them
+                self._post.finish()  # before the weights change
             else:
                 with torch.no_grad():
                     tie.parameter.copy_(self._receive(tie.owner, tie.parameter))

@@ -1,4 +1,4 @@
-"""How long each layer of a model takes: a forward and a backward pass of a sample micro-batch."""
+"""Time of each layer of a model: a forward and a backward pass of a sample micro-batch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paceline.errors import UsageError
 from paceline.torch.stages.tensors import StageTensors
 from paceline.torch.stages.undisturbed import undisturbed
 
-# The first turn of so many is not counted; the others' least is, which other work of the machine adds nothing to.
+# Number of repetitions. The first is not counted. The minimum of the others excludes other load on the machine.
 _TURNS = 4
-# A layer that has taken so long is not timed once more.
+# A layer is not repeated after this total time.
 _ENOUGH_S = 1.0
 
 
 def seconds_per_layer(modules: Sequence[nn.Module], sample: Any, device: torch.device | None) -> list[float]:
-    """Of both passes together, one number for each of `modules`, each called with what the one before returned.
+    """Seconds of both passes together for each of `modules`, each called with the result of the one before.
 
-    `sample`: what the first is called with, a micro-batch: a tensor, or a tuple or list of tensors. On `device`, or
-    where the modules are. Buffers, gradients and random numbers are afterwards as before. Raises UsageError where a
-    module cannot take what it is given.
+    `sample`: input of the first module, a micro-batch: a tensor, or a tuple or list of tensors. `device`: None times
+    modules where they are. Buffers, gradients and random numbers are restored afterwards. Raises UsageError if a module
+    rejects its input.
     """
     value: Any = sample
     found = []
@@ -46,14 +46,14 @@ def seconds_per_layer(modules: Sequence[nn.Module], sample: Any, device: torch.d
 
 
 def _timed(module: nn.Module, value: Any, device: torch.device) -> tuple[float, Any]:
-    """The time of both passes, and what the layer returned, without a graph."""
+    """Return the time of both passes, and the layer's output without a graph."""
     stage = StageTensors(device)
     kind, tensors = stage.members(value, "What it is given")
     tensors = [one.to(device) for one in tensors]
     times: list[float] = []
     output: Any = None
     while len(times) < _TURNS and (len(times) < 2 or sum(times) < _ENOUGH_S):
-        # Clones are no leaves, which layers may change in place.
+        # Clones are not leaves; layers may change them in place.
         leaves = [one.detach().requires_grad_(_differentiable(one)) for one in tensors]
         inputs = [one.clone() for one in leaves]
         _finish(device)

@@ -1,7 +1,7 @@
-"""Models that torch.distributed.pipelining has traced and cut (its `Pipe`), as layers that follow each other.
+"""Models traced and cut by torch.distributed.pipelining (its `Pipe`), as a sequence of layers.
 
-In a Pipe any stage may use what any earlier one returned. Here a stage talks with its neighbours alone: what later ones
-still need travels through, as members of a tuple.
+In a Pipe any stage may use the output of any earlier one. Here a stage communicates only with its neighbours: values
+for later stages pass through as members of a tuple.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from torch import Tensor, fx, nn
 from paceline.errors import UsageError
 from paceline.torch.stages.layers import Layer
 
-# torch.export is not made for several threads.
+# torch.export is not thread-safe.
 _TRACING = threading.Lock()
-# Arguments of operations that modules in train mode were traced with.
+# Arguments of operations that were traced from modules in train mode.
 _MODES = ("train", "training", "use_input_stats")
 
 
 def traced(model: nn.Module, cuts: Sequence[str], sample: Any) -> list[Layer]:
-    """`model` as layers that begin with the submodules `cuts`, traced with the micro-batch `sample`.
+    """Trace `model` with the micro-batch `sample`; return layers that begin with the submodules `cuts`.
 
-    Raises UsageError for what torch.distributed.pipelining.pipeline cannot trace or cut so.
+    Raises UsageError for models that torch.distributed.pipelining.pipeline cannot trace or cut like this.
     """
     from torch.distributed.pipelining import SplitPoint, pipeline
 
@@ -37,7 +37,7 @@ def traced(model: nn.Module, cuts: Sequence[str], sample: Any) -> list[Layer]:
                 f"It has {', '.join(one for one in known if one and '.' not in one)}, and what is within these.",
             )
     given = sample if isinstance(sample, (tuple, list)) else (sample,)
-    # What is one tensor twice would be traced as one input.
+    # One tensor given twice would be traced as one input.
     arguments = tuple(one.clone() if isinstance(one, Tensor) else one for one in given)
     try:
         with _TRACING:
@@ -57,14 +57,14 @@ def traced(model: nn.Module, cuts: Sequence[str], sample: Any) -> list[Layer]:
 
 
 def layers_of_pipe(pipe: Any) -> list[Layer]:
-    """The stages of a torch.distributed.pipelining.Pipe; raises UsageError as `layers_of_graph` does."""
+    """Return the stages of a torch.distributed.pipelining.Pipe; raises UsageError as `layers_of_graph` does."""
     return [one for one in layers_of_graph(pipe.split_gm.graph, pipe.get_stage_module) if one is not None]
 
 
 def layers_of_graph(graph: fx.Graph, module_of: Callable[[int], nn.Module | None]) -> list[Layer | None]:
-    """Layers with the names of the model that was traced, of a graph of stages; `module_of`: that of a number, or None.
+    """Return layers with the traced model's names from a graph of stages; `module_of`: module of a number, or None.
 
-    Raises UsageError for graphs with more than stages in them, and stages that take keywords or what is no tensor.
+    Raises UsageError for graphs with other operations between stages, and for stages that take keywords or non-tensors.
     """
     nodes = list(graph.nodes)
     calls = [node for node in nodes if node.op == "call_module"]
@@ -97,11 +97,11 @@ def layers_of_graph(graph: fx.Graph, module_of: Callable[[int], nn.Module | None
 
 
 class _Routed(nn.Module):
-    """One stage: takes from what arrives its own arguments, and hands on what later stages need.
+    """One stage: selects its own arguments from the received values, and passes on those that later stages need.
 
-    `call`: the stage in the graph of the whole. `arrives`, `leaves`: nodes of that graph whose values do so; a single
-    one as a tensor, else a tuple; `leaves` of the last stage is None, which returns `result`. `shapes`: that the first
-    stage must be given.
+    `call`: the stage in the graph of the whole. `arrives`, `leaves`: nodes of that graph whose values are received and
+    sent, as a tensor if there is one, else as a tuple. `leaves` is None for the last stage, which returns `result`.
+    `shapes`: required input shapes of the first stage.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class _Routed(nn.Module):
         self._call, self._arrives, self._leaves, self._result, self._shapes = call, arrives, leaves, result, shapes
 
     def forward(self, value: Any) -> Any:
-        """Of a tensor, or a tuple or list of them."""
+        """Run the stage on a tensor, or a tuple or list of tensors."""
         values = list(value) if isinstance(value, (tuple, list)) else [value]
         if self._shapes is not None:
             self._check(values)
@@ -143,7 +143,7 @@ class _Routed(nn.Module):
 
 
 def _needed_after(nodes: Sequence[fx.Node], call: fx.Node) -> list[fx.Node]:
-    """The values that are there after `call` and that a later stage, or the result, uses."""
+    """Values available after `call` that a later stage, or the result, uses."""
     place = {node: number for number, node in enumerate(nodes)}
 
     def made_by(node: fx.Node) -> int:
@@ -168,7 +168,7 @@ def _of_call(node: fx.Node) -> bool:
 
 
 def always_trains(module: nn.Module) -> str:
-    """The first operation of traced models in it that was traced in train mode, and knows no other; "" for none."""
+    """Name of the first operation in the module that was traced in train mode and cannot switch; "" if none."""
     for node in _all_nodes(module):
         schema = getattr(node.target, "_schema", None)
         for place, argument in enumerate(schema.arguments if schema is not None else ()):

@@ -1,7 +1,7 @@
-"""Batches and activations as trees of tensors, taken apart by torch's pytree.
+"""Batches and activations as trees of tensors, flattened by torch's pytree.
 
-Numbers travel as tensors of one element: their values change from one micro-batch to the next, kinds do not. None,
-strings and booleans belong to the kind.
+Numbers are sent as tensors of one element: their values change between micro-batches, kinds do not. None, strings and
+booleans are part of the kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REGISTERING = threading.Lock()
 
 
 class _Kind(NamedTuple):
-    """`structure`: see _described. `leaves`: of each "tensor", "number" or its constant in a tuple."""
+    """Form of a tree. `structure`: from _described. `leaves`: "tensor", "number", or a constant in a tuple."""
 
     dataclasses: tuple[type, ...]
     structure: Any
@@ -39,7 +39,10 @@ class _Kind(NamedTuple):
 
 
 def members(value: Any, whose: str, tensors: Any) -> tuple[str, list[Tensor]]:
-    """See Tensors.members; `tensors` says which tensors are unfit."""
+    """Return the kind of `value` and its tensors; `tensors` decides which tensors are unfit.
+
+    Raises UsageError with the name `whose` if the value cannot be sent.
+    """
     if isinstance(value, Tensor) or (type(value) in (tuple, list) and all(isinstance(one, Tensor) for one in value)):
         return activations.members(value, whose, tensors.unfit)
     leaves, spec = flattened(value)
@@ -66,7 +69,7 @@ def members(value: Any, whose: str, tensors: Any) -> tuple[str, list[Tensor]]:
 
 
 def whole(kind: str, tensors: Sequence[Tensor]) -> Any:
-    """See Tensors.whole."""
+    """Rebuild a value from its kind and tensors."""
     if kind in _PLAIN:
         return activations.whole(kind, tensors)
     spec, kinds = _decoded(kind)
@@ -81,7 +84,7 @@ def whole(kind: str, tensors: Sequence[Tensor]) -> Any:
 
 
 def flattened(value: Any) -> tuple[list[Any], Any]:
-    """Leaves and structure. Dataclasses that nobody registered are registered, so that they are no leaves."""
+    """Return leaves and structure. Unregistered dataclasses are registered first, so that they are not leaves."""
     while True:
         leaves, spec = pytree.tree_flatten(value)
         unknown = {type(leaf) for leaf in leaves if dataclasses.is_dataclass(type(leaf))}
@@ -105,7 +108,7 @@ def _decoded(kind: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _described(spec: Any) -> Any:
-    """A structure as type, context and structures of children; None for a leaf. Specs cannot be pickled in silence."""
+    """Structure as type, context and children; None for a leaf. Pickling a spec itself warns."""
     return None if spec.is_leaf() else (spec.type, spec.context, [_described(one) for one in spec.children()])
 
 
@@ -117,7 +120,7 @@ def _structure(described: Any) -> Any:
 
 
 def _dataclasses_in(spec: Any) -> tuple[type, ...]:
-    """Those in a structure: other ranks register them, too."""
+    """Dataclasses in a structure, which other ranks must register too."""
     own = (spec.type,) if dataclasses.is_dataclass(spec.type) else ()
     return (*own, *(found for one in spec.children() for found in _dataclasses_in(one)))
 
@@ -135,7 +138,7 @@ def _refused(value: Any, number: int, whose: str, what: str) -> UsageError:
 
 
 def _local(spec: Any) -> str:
-    """The first class in it that a module does not have."""
+    """Name of the first class in it that is not defined at a module's level; "" if there is none."""
     named = spec.context if isinstance(spec.context, type) else spec.type
     if named is not None and "<locals>" in named.__qualname__:
         return str(named.__name__)

@@ -1,4 +1,4 @@
-"""What passes change beside gradients, and how to leave it as it was: random numbers and buffers."""
+"""Restore random numbers and buffers after passes, which change them in addition to gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @contextlib.contextmanager
 def undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Passes of `module` within it leave no trace in random numbers and buffers."""
+    """Context in which passes of `module` leave random numbers and buffers unchanged."""
     now = random_state(device)
     try:
         with buffers_aside(module):
@@ -21,13 +21,13 @@ def undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def random_state(device: torch.device) -> list[Tensor]:
-    """Of the host, and of the device if it is a GPU."""
+    """Return the random state of the host, and of the device if it is a GPU."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 def set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
-    """What `random_state` returned."""
+    """Restore the result of `random_state`."""
     torch.set_rng_state(states[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states[1], device)
@@ -35,7 +35,7 @@ def set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
 
 @contextlib.contextmanager
 def buffers_aside(module: nn.Module) -> Iterator[None]:
-    """The module computes with copies of its buffers."""
+    """Context in which the module computes with copies of its buffers."""
     held = [
         (owner, name, buffer)
         for owner in module.modules()

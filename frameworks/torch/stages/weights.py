@@ -1,11 +1,11 @@
-"""Which weights a stage computes with.
+"""Weights that a stage computes with.
 
-The optimizer has the user's parameters. Forward passes run on aliases of them: other tensors on the same memory, whose
-versions autograd counts apart. So an update may change memory that a graph has saved, and the backward pass then
-works with the newest weights, while autograd goes on to refuse what else was changed in place since it was saved.
+The optimizer has the user's parameters. Forward passes run on aliases of them: other tensors on the same memory, with
+separate version counters in autograd. So an update may change memory that a graph has saved, and the backward pass then
+uses the newest weights. Autograd still refuses all other tensors changed in place since they were saved.
 
-A schedule that needs older weights leaves them where they are: before an update the parameters move to new memory, and
-whatever still refers to the old aliases has the old weights. They are freed with the last that does.
+For a schedule with older weights, the parameters move to new memory before an update. The old aliases keep the old
+weights, which are freed with the last reference.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Weights(VersionedWeights):
                     self._places[numbers[id(parameter)]].append((owner, name))
 
     def refresh(self) -> None:
-        """Follow the parameters if somebody gave them other memory (module.to) or froze some; not within a step."""
+        """Make new aliases if the parameters got other memory (module.to) or were frozen; not within a step."""
         for parameter, alias in zip(self.parameters, self._newest.aliases, strict=True):
             if parameter.data_ptr() != alias.data_ptr() or parameter.requires_grad != alias.requires_grad:
                 self._newest = self._made()
@@ -51,24 +51,24 @@ class Weights(VersionedWeights):
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """Around what computes with `use`: afterwards the module has the parameters again."""
+        """Context of computing with `use`; afterwards the module has the parameters again."""
         try:
             yield
         finally:
             self._install(self.parameters)
 
     def use(self, version: Version) -> None:
-        """Let the module compute with these."""
+        """Make the module compute with this version."""
         self._install(version.aliases)
 
     def _install(self, tensors: Sequence[nn.Parameter]) -> None:
         for places, tensor in zip(self._places, tensors, strict=True):
             for owner, name in places:
                 if owner._parameters[name] is not tensor:
-                    setattr(owner, name, tensor)  # modules of recurrent nets keep lists of theirs
+                    setattr(owner, name, tensor)  # recurrent modules keep their own lists of parameters
 
     def accumulate(self, version: Version, backward: Callable[[], None]) -> None:
-        """Call `backward`, a pass through `version`: what it finds is added to the gradients of the parameters."""
+        """Call `backward`, a pass through `version`, and add its gradients to those of the parameters."""
         pairs = list(zip(self.parameters, version.aliases, strict=True))
         for parameter, alias in pairs:
             alias.grad = parameter.grad
@@ -79,7 +79,7 @@ class Weights(VersionedWeights):
                 parameter.grad, alias.grad = alias.grad, None
 
     def corrected(self, correction: Callable[[int], Tensor]) -> Version:
-        """Weights of their own memory, made by `correction` of each parameter's number."""
+        """Return weights in their own memory, made by `correction` of each parameter's number."""
         with torch.no_grad():
             return Version(self.parameters, [correction(number) for number in range(len(self.parameters))])
 

@@ -1,1 +1,1 @@
-"""What is broadcast, saved and resumed."""
+"""Broadcast, saved and resumed state."""

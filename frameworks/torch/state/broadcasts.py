@@ -18,11 +18,15 @@ from paceline.torch.state.travelling import put_back, to_copy
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
-    """Give every rank the values of `root_rank`, in place; as horovod.torch.broadcast_parameters.
+    """Broadcast the values of `root_rank` to all ranks in place, as horovod.torch.broadcast_parameters.
 
-    `params`: a dict or a list of (name, tensor), or a list of tensors: model.state_dict(), for example. Tensors of any
-    type and memory layout, bfloat16 and channels_last among them; each rank keeps its own layout. Raises ValueError for
-    other arguments.
+    Args:
+        params: a dict or list of (name, tensor), such as model.state_dict(), or a list of tensors. Tensors may have any
+            type and memory layout, including bfloat16 and channels_last; each rank keeps its own layout.
+        root_rank: rank that has the values.
+
+    Raises:
+        ValueError: `params` is neither a dict nor a list.
     """
     if isinstance(params, dict):
         _broadcast(((name, params[name]) for name in sorted(params)), root_rank)
@@ -33,9 +37,9 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
 
 def broadcast_module(model: torch.nn.Module, root_rank: int) -> None:
-    """Give every rank the parameters and buffers of `root_rank`, those that are not saved included.
+    """Broadcast parameters and buffers of `root_rank`, including buffers that are not saved.
 
-    Raises UsageError on all ranks if their models are not alike.
+    Raises UsageError on all ranks if their models differ.
     """
     held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     tensors = [(f"model.{name}", held[name]) for name in sorted(held)]
@@ -46,9 +50,9 @@ def broadcast_module(model: torch.nn.Module, root_rank: int) -> None:
 def broadcast_structure(
     structure: Any, root_rank: int, name: str, process_set: Any = horovod.global_process_set
 ) -> Any:
-    """What `root_rank` gave as `structure`: dicts, lists and tuples of tensors and of anything that can be pickled.
+    """Return `root_rank`'s structure: dicts, lists and tuples of tensors and of picklable objects.
 
-    Tensors come on a device of the kind they were on, those of the root are its own. Operations begin with `name`.
+    Tensors arrive on a device of the kind they were on; the root returns its own. Operation names begin with `name`.
     """
     tensors: list[Tensor] = []
     is_root = horovod.rank() == root_rank
@@ -61,7 +65,7 @@ def broadcast_structure(
 
 
 def agree_on(what: str, description: Any) -> None:
-    """Wait for all ranks; raises UsageError on each of them if they have other descriptions of `what`."""
+    """Wait for all ranks; raises UsageError on every rank if their descriptions of `what` differ."""
     digest = zlib.crc32(repr(description).encode())
     agree(
         loaded("torch"),
@@ -74,7 +78,7 @@ def agree_on(what: str, description: Any) -> None:
 
 
 def broadcast_among(tensors: Iterable[tuple[str, Any]], process_set: Any) -> None:
-    """Give every rank of a process set the named tensors of its first one, in place."""
+    """Broadcast the named tensors of a process set's first rank to its other ranks, in place."""
     _broadcast(tensors, process_set.ranks[0], process_set)
 
 
@@ -97,7 +101,7 @@ def _short(description: Any) -> str:
 
 @dataclass(frozen=True)
 class _Space:
-    """What stands for a tensor in a structure that is pickled."""
+    """Placeholder for a tensor in a pickled structure."""
 
     number: int
     shape: tuple[int, ...]
@@ -106,7 +110,7 @@ class _Space:
 
 
 def _outline(value: Any, tensors: list[Tensor]) -> Any:
-    """`value` with spaces in the place of dense tensors, which are added to `tensors`."""
+    """Return `value` with placeholders for dense tensors, which are appended to `tensors`."""
     if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized:
         tensors.append(value)
         return _Space(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type)
@@ -114,7 +118,7 @@ def _outline(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _spaces(outline: Any, tensors: list[Tensor]) -> None:
-    """Adds a tensor for every space of `outline`, in the order of their numbers."""
+    """Append a tensor for every placeholder of `outline`, in the order of their numbers."""
     if isinstance(outline, _Space):
         tensors.append(torch.empty(outline.shape, dtype=outline.dtype, device=outline.device))
     else:
@@ -122,7 +126,7 @@ def _spaces(outline: Any, tensors: list[Tensor]) -> None:
 
 
 def _filled(outline: Any, tensors: list[Tensor]) -> Any:
-    """`outline` with tensors in the place of spaces."""
+    """Return `outline` with tensors in place of placeholders."""
     if isinstance(outline, _Space):
         return tensors[outline.number]
     return within(outline, lambda one: _filled(one, tensors))

@@ -9,10 +9,10 @@ from paceline.native.library import loaded
 
 
 def check_replicas(model: torch.nn.Module) -> None:
-    """Raise UserError on all ranks, naming the first, unless the parameters of `model` are equal, bit for bit.
+    """Raise UserError on all ranks, naming the first, unless the parameters of `model` are bitwise equal.
 
-    All ranks call it after the same step; what travels is a checksum of each parameter. Buffers, such as the running
-    means of BatchNorm, are each rank's own.
+    Call it on all ranks after the same step; ranks exchange a checksum of each parameter. Buffers, such as the running
+    means of BatchNorm, belong to each rank.
     """
     parameters = dict(model.named_parameters())
     check(

@@ -1,4 +1,4 @@
-"""Gradients in flight as they are saved (paceline.exchange.in_flight_state), from and to what PyTorch has."""
+"""Conversion of gradients in flight between PyTorch and their saved form (paceline.exchange.in_flight_state)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 from paceline.exchange.wire import Array
 from paceline.torch.state.structures import within
 
-# Whose values another type holds, where NumPy has none of it.
+# Types that NumPy lacks, and the type that holds their values.
 HELD_IN = {torch.bfloat16: torch.float32}
 
 
 def array_of(tensor: Tensor) -> Array:
-    """A copy of a dense tensor as an array; bfloat16 as float32."""
+    """Copy a dense tensor to an array; bfloat16 as float32."""
     return np.array(tensor.detach().cpu().to(HELD_IN.get(tensor.dtype, tensor.dtype)).numpy())
 
 
 def plain_of(value: Any) -> Any:
-    """`value`, a structure of dicts, lists and tuples, with arrays in the place of tensors.
+    """Return `value`, a structure of dicts, lists and tuples, with arrays in place of tensors.
 
     Sparse tensors become dicts of indices, values and shape; bfloat16 becomes float32.
     """
@@ -37,12 +37,12 @@ def plain_of(value: Any) -> Any:
 
 
 def tensors(value: Any) -> Any:
-    """`value` with tensors in the place of arrays, which share their memory: all that torch.load reads by default."""
+    """Return `value` with tensors in place of arrays, sharing memory: torch.load reads only such states by default."""
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else within(value, tensors)
 
 
 def from_plain(value: Any) -> Tensor:
-    """Return the tensor that `plain_of` made an array of, or a dict if it is sparse."""
+    """Return the tensor for an array of `plain_of`, or for its dict of a sparse tensor."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
     sparse: Mapping[str, Any] = value

@@ -1,4 +1,4 @@
-"""Structures of dicts, lists and tuples, as optimizers keep their state in."""
+"""Structures of dicts, lists and tuples, in which optimizers keep their state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def within(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """A copy of `value` with every member converted; what is no dict, list or tuple is returned as it is."""
+    """Copy `value` with every member converted; anything but a dict, list or tuple is returned as it is."""
     if isinstance(value, dict):
         made = copy.copy(value)  # of the same class
         made.update({key: convert(one) for key, one in value.items()})

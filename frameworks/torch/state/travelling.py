@@ -1,7 +1,7 @@
-"""Tensors that Horovod does not take as they are, in a form that it does.
+"""Conversion of tensors that Horovod does not support into tensors that it does.
 
-Horovod's operations want contiguous tensors of types that it knows. Values that are only copied travel as what has the
-same bits; values that are added up travel in a type that holds them all.
+Horovod's operations need contiguous tensors of certain types. Tensors that are only copied are sent as integers of the
+same bits. Tensors that are summed are sent in a type that holds all their values.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from torch import Tensor
 CARRIED = frozenset(
     getattr(torch, name) for name in ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 )
-# What Horovod cannot add up is handed in in a type that holds all its values; a codec makes it two bytes again where
-# our own collectives are in use (Choice.bfloat16).
+# Types that Horovod cannot sum are submitted in a type that holds all their values. A codec reduces them to two bytes
+# again where our own collectives are in use (Choice.bfloat16).
 TRAVELS_AS = {torch.bfloat16: torch.float32}
-# Types of weights that have a mean.
+# Types of weights that can be averaged.
 AVERAGED = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 _SAME_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def carried(tensor: Tensor) -> bool:
-    """Whether Horovod takes `tensor` as it is, or refuses it for a reason that is not looked after here."""
+    """Return True if Horovod takes `tensor` as it is, or refuses it for a reason not handled here."""
     return tensor.layout != torch.strided or tensor.is_quantized or (
         tensor.dtype in CARRIED and tensor.is_contiguous()
     )  # fmt: skip
 
 
 def to_copy(tensor: Tensor) -> Tensor:
-    """What travels for `tensor` where values are only copied: itself, or a contiguous tensor of the same bits.
+    """Return the tensor to send for `tensor` where values are only copied.
 
-    It shares memory with `tensor` or is a copy that `put_back` takes.
+    It is `tensor` itself or a contiguous tensor of the same bits. It shares memory with `tensor`, or is a copy for
+    `put_back`.
     """
     if carried(tensor):
         return tensor
@@ -43,12 +44,12 @@ def to_copy(tensor: Tensor) -> Tensor:
 
 
 def to_reduce(tensor: Tensor) -> Tensor:
-    """What travels for `tensor` where values are added up; see `to_copy`."""
+    """Return the tensor to send for `tensor` where values are summed; see `to_copy`."""
     return tensor.to(TRAVELS_AS.get(tensor.dtype, tensor.dtype)).contiguous()
 
 
 def put_back(tensor: Tensor, travelled: Tensor) -> None:
-    """Give `tensor` the values of what travelled for it."""
+    """Copy the received values into `tensor`."""
     if travelled.data_ptr() == tensor.data_ptr():
         return
     with torch.no_grad():

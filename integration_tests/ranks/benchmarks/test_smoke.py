@@ -86,7 +86,7 @@ def test_collectives_have_calls_and_messages() -> None:
         assert set(result["systems"]) == able[operation]
         for name, system in result["systems"].items():
             call_ms, message_ms = system["call_ms"]["median"], system["message_ms"]["median"]
-            # What the ranks need to agree is beside the message; torch.distributed's need nothing.
+            # Negotiation between the ranks takes time in addition to the message; torch.distributed's ranks need none.
             assert (0 < message_ms == call_ms) if name == "ddp" else (0 < message_ms < call_ms), (operation, name)
             assert operation == "broadcast_parameters" or system["together_ms"]["median"] > 0, name
     assert "ring_over_ddp_allreduce" in results["allreduce", 4]["ratios"]
@@ -118,7 +118,7 @@ def test_armed_steps_are_negotiated_once_and_idle_events_sleep() -> None:
     for name, system in found.items():
         assert system["coordination_ms"]["median"] >= 0 and system["background_cpu_ms"]["median"] > 0, name
         assert system["messages"]["median"] >= 5, name
-    # Of armed steps one part is negotiated, and messages are those of the plan.
+    # Only one part of an armed step is negotiated; its messages are the plan's.
     armed, stock = found["armed"], found["cached"]
     assert armed["messages"]["median"] == 5
     assert stock["coordination_rounds"]["median"] >= 5 > armed["coordination_rounds"]["median"]

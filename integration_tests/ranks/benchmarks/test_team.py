@@ -1,4 +1,4 @@
-"""The ranks of a system: stopped between turns, named when they fail, and gone at the end; wrong results are found."""
+"""Ranks of a system: stopped between turns, named on failure, ended with their controller; wrong results are found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENV = {"PYTHONPATH": str(ROOT)}
 
 
 class Dies:
-    """Rank 1 dies when it is asked."""
+    """Rank 1 dies when it gets an order."""
 
     hello = None
 
@@ -69,7 +69,7 @@ def ended(pids: list[int]) -> bool:
 
 
 def refusal(started: Team) -> str:
-    """What the user is told when the ranks cannot start, or cannot answer; no process may be left."""
+    """Error message if the ranks cannot start or cannot answer; no process may be left."""
     with pytest.raises(UserError) as caught, started:
         started.ask(None, 30.0)
     assert ended([process.pid for process in started._processes])
@@ -148,5 +148,5 @@ def test_ranks_end_when_their_controller_is_killed() -> None:
             folder, *pids = controller.stdout.readline().split()
         finally:
             controller.send_signal(signal.SIGKILL)
-    shutil.rmtree(folder)  # nobody was left to remove it
+    shutil.rmtree(folder)  # no process was left to remove it
     assert len(pids) == 2 and ended([int(pid) for pid in pids]), "stopped ranks outlive their controller"

@@ -1,4 +1,4 @@
-"""What codecs may lose of a mean of gradients, and gradients to try that with."""
+"""Error bounds of codecs for a mean of gradients, and gradients to test them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import numpy as np
 from paceline.registry.codecs import CODECS
 
 LOSSY = tuple(name for name, codec in CODECS.items() if codec.error)
-ELEMENTS = 1003  # above codec_least_bytes, no whole number of slices or of shards
+ELEMENTS = 1003  # above codec_least_bytes; not a multiple of slices or shards
 
 
 def gradient(rank: int, step: int = 0) -> np.ndarray:
-    """Rank `rank`'s gradient, float32 in -1..1."""
+    """Gradient of a rank: float32 in -1..1."""
     values: np.ndarray = np.random.default_rng([rank, step]).uniform(-1, 1, ELEMENTS).astype(np.float32)
     return values
 
 
 def mean(size: int, step: int = 0) -> np.ndarray:
-    """The exact mean, in float64."""
+    """Exact mean in float64."""
     exact: np.ndarray = np.mean([gradient(rank, step).astype(np.float64) for rank in range(size)], 0)
     return exact
 
 
 def bound(codec: str, size: int, step: int = 0) -> np.ndarray:
-    """By how much an element of the mean may be wrong in a direct exchange: what ranks send is encoded, and the sum."""
+    """Error bound of each element of the mean in a direct exchange, which encodes the ranks' parts and the sum."""
     given = np.abs([gradient(rank, step) for rank in range(size)]).astype(np.float64)
     declared = CODECS[codec]
     if declared.of_largest:

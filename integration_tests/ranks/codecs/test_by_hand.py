@@ -16,7 +16,7 @@ from integration_tests.ranks.codecs.expected import ELEMENTS, LOSSY, bound, grad
 from integration_tests.support.ranks import run_ranks
 from paceline.errors import UsageError
 
-# Under a codec of the variables a script's own operations travel as they are all the same.
+# Even with a codec set by variables, a script's own operations are sent unencoded.
 VARIABLES = {"PACELINE_CODEC": "q8"}
 
 
@@ -51,7 +51,7 @@ def _torch(rank: int, size: int) -> list[bytes]:
         return one.numpy()
 
     def total(codec: str | None, name: str) -> Any:
-        return hvd.allreduce(given, False, name, op=None, codec=codec).numpy() / size  # Horovod's old way to say Sum
+        return hvd.allreduce(given, False, name, op=None, codec=codec).numpy() / size  # Horovod's old spelling of Sum
 
     forms = ("", "_", "_async", "_async_")
     ways: list[Callable[..., Any]] = [

@@ -58,7 +58,7 @@ def test_residuals_are_saved(rank: int, size: int, hvd: Any) -> None:
         for one in given[3:]:
             first.apply([one], [variable])
         goal = _arrived(variable)
-        # The same optimizer goes back to where it was.
+        # Restore the state of the same optimizer.
         first.load_in_flight(state)
         variable.assign(value)
         for one in given[3:]:

@@ -1,4 +1,4 @@
-"""What encoding lost in a step that is left out, or of a model that is gone, moves no weight."""
+"""Residuals of a skipped step, or of a deleted model, change no weight."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_step_that_is_left_out_leaves_nothing(rank: int, size: int, codec: str
         for step in range(4):
             optimizer.zero_grad()
             if overflows and step == 2:
-                # As GradScaler leaves a step out: one gradient is infinite on one rank, another only too large.
+                # As GradScaler skips a step: one gradient is infinite on one rank, another only too large.
                 large, infinite = gradient(rank, 9) * np.float32(1e12), gradient(rank, 8)
                 infinite[7] = np.inf if rank == 1 else 0
                 _backward(parameters, [large, infinite])

@@ -1,4 +1,4 @@
-"""codec= for PyTorch: error bounds, error feedback, exchanges, states, and what is refused."""
+"""codec= for PyTorch: error bounds, error feedback, exchanges, states, and refused values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_error_feedback_makes_up_for_what_was_lost(rank: int, size: int, codec: 
         fed_back.step(gradient(rank))
         plain.step(gradient(rank))
     wanted = steps * mean(size)
-    # What is still to come, and the additions of float32.
+    # The residual still to be sent, and rounding of float32 additions.
     wrong = np.abs(fed_back.arrived - wanted)
     assert (wrong <= 2 * bound(codec, size) + 1e-5 * steps).all(), wrong.max()
     assert np.abs(plain.arrived - wanted).mean() > 3 * wrong.mean()
@@ -174,7 +174,7 @@ PLAIN: list[dict[str, Any]] = [
 
 @ranks(3, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
 def test_groups_other_codecs_and_process_sets(rank: int, size: int) -> None:
-    """Optimizers of one model with different codecs, gradients that travel together, and a process set."""
+    """Optimizers of one model with different codecs, gradients in one bucket, and a process set."""
     for _ in range(2):
         for choices in PLAIN:
             parameters = [torch.nn.Parameter(torch.zeros(ELEMENTS)) for _ in range(3)]
@@ -214,6 +214,6 @@ def test_refused(rank: int, size: int) -> None:
         _Training("refused", codec="q8", compression=hvd.Compression.fp16)
     with pytest.raises(hvd.UsageError, match=r"codec=q8 was given together with collective=horovod"):
         _Training("refused", codec="q8", collective="horovod")
-    training = _Training("refused")  # nothing of the refused ones is left behind
+    training = _Training("refused")  # the refused ones leave nothing
     training.step(gradient(rank))
     np.testing.assert_allclose(training.arrived, mean(size), rtol=1e-5, atol=1e-6)

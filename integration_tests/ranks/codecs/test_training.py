@@ -44,7 +44,7 @@ def test_digits_with_error_feedback() -> None:
 
 @ranks(2, more=(3,))
 def test_gradients_that_come_again_before_others_have_ended(rank: int, size: int) -> None:
-    """Error feedback loses nothing when gradients come at uneven times, on each rank and for each tensor."""
+    """Error feedback loses nothing when gradients arrive at uneven times, on each rank and for each tensor."""
     for exchange in WITH_CODEC:
         for repeat in range(12):
             train(rank, size, exchange, "q8", "cpu", f"uneven.{repeat}", uneven_s=0.004)

@@ -1,4 +1,4 @@
-"""PACELINE_CODEC: what travels through it, and what does not."""
+"""PACELINE_CODEC: which operations are encoded, and which are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_scripts_of_horovod(rank: int, size: int, hvd: Any) -> None:
     optimizer.step()
     wrong = np.abs(-parameter.detach().numpy() - mean(size))
     assert wrong.max() > 1e-4 and (wrong <= bound("q8", size)).all()
-    # A script's own operations: nothing is lost, and nothing comes of what was lost of others.
+    # A script's own operations: nothing is lost, and no residual of other operations is added.
     for name in ("own", "own", "unmodified"):
         found = hvd.allreduce(torch.from_numpy(gradient(rank)), name=f"script.{name}").numpy()
         np.testing.assert_allclose(found, mean(size), rtol=1e-5, atol=1e-6)
@@ -36,7 +36,7 @@ def test_scripts_of_horovod(rank: int, size: int, hvd: Any) -> None:
 
 @ranks(3, more=(2,), env=Q8, hvd="paceline.torch")
 def test_what_travels_as_it_is(rank: int, size: int, hvd: Any) -> None:
-    """Counts of partial rounds, averages of models, and optimizers that ask for it."""
+    """Counts of partial rounds, averages of models, and optimizers with codec="none"."""
     _, fresh = hvd.partial_allreduce(torch.from_numpy(gradient(rank)), "counted", quorum=size)
     assert fresh == size
     for number, choices in enumerate(({"codec": "none"}, {"codec": "none", "exchange": hvd.Local(sync_every=1)})):
@@ -50,7 +50,7 @@ def test_what_travels_as_it_is(rank: int, size: int, hvd: Any) -> None:
 
 @ranks(2, env={"PACELINE_CODEC": "q8"}, hvd="horovod.torch")
 def test_unnamed_operations_leave_nothing(rank: int, size: int, hvd: Any) -> None:
-    """An operation without a name is never called again: what its encoding lost is not kept."""
+    """An operation without a name is never called again: its residual is not kept."""
 
     def resident_bytes() -> int:
         with Path("/proc/self/statm").open() as file:

@@ -1,4 +1,4 @@
-"""Horovod's reducescatter is right while messages of ours travel on its connections.
+"""Horovod's reducescatter is right while messages of ours are in flight on its connections.
 
 Patch bound-buffers. Gloo's reduce-scatter writes its result into memory that a send still reads, if that one is queued.
 `python -m integration_tests.beside` runs more of them.

@@ -1,4 +1,4 @@
-"""Our own collectives give what one process computes, for every type, operation, size and root."""
+"""Our own collectives equal the computation in one process, for every type, operation, size and root."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from integration_tests.support.more import more
 from integration_tests.support.ranks import ranks, run_ranks
 from paceline.registry import collectives
 
-# The last one is "auto", which chooses anew in every run.
+# The last one is "auto", which chooses again in every run.
 COLLECTIVES = tuple(name for name in collectives.COLLECTIVES if name != collectives.HOROVODS)
 BLOCK_BYTES = 64
-# Of float32: 0, 1, odd, below and above a block, many blocks.
+# Sizes in float32: 0, 1, odd, below and above a block, many blocks.
 SIZES = (0, 1, 3, 15, 16, 17, 97, 1001)
 TYPES = ("int32", "int64", "float16", "float32", "float64")
 FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
 
-# Of a reduce: horovod's own collectives, where a reduce is an allreduce, and ours, in blocks of a few elements.
+# Settings for a reduce: horovod's own collectives, where a reduce is an allreduce, and ours, in small blocks.
 ENVIRONMENTS = {
     "horovod": {"PACELINE_COLLECTIVE": "horovod"},
     "ring": {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=64)},
@@ -33,7 +33,7 @@ in_both = functools.partial(
 
 
 def given(rank: int, length: int, dtype: str) -> np.ndarray:
-    """Whole numbers that tell whose they are, small enough for sums and products of all ranks in every type."""
+    """Whole numbers that encode the rank, small enough for sums and products of all ranks in every type."""
     return ((np.arange(length) + 3 * rank) % 2 + (rank % 2)).astype(dtype)
 
 
@@ -87,7 +87,7 @@ OTHER_SIZES = (
 
 
 def _all_in_turn(rank: int, size: int) -> list[list[bytes]]:
-    """What each of the collectives leaves, twice."""
+    """Results of each of the collectives, twice."""
     seen = []
     for collective in COLLECTIVES * 2:
         os.environ["PACELINE_COLLECTIVE"] = collective
@@ -105,9 +105,9 @@ def test_values_among_other_numbers_of_ranks(size: int) -> None:
 
 
 def _many(rank: int, size: int) -> list[bytes]:
-    """Many messages of a round are in flight together, those of two process sets one after the other.
+    """Many messages of a round in flight together; those of two process sets follow each other.
 
-    More than may be at a time (`Transport::window`).
+    Their number exceeds `Transport::window`.
     """
     import horovod.torch as hvd
 
@@ -159,7 +159,7 @@ def test_many_messages_in_flight(collective: str, threshold: str) -> None:
 
 
 def _refused(rank: int, size: int) -> None:
-    """A message in more blocks than there may be; those behind it need its packing space."""
+    """A message with too many blocks is refused; later ones need its packing space."""
     import horovod.torch as hvd
 
     import paceline.torch  # noqa: F401  hands the option on

@@ -38,7 +38,7 @@ def test_values(with_mpi: dict[str, str], tmp_path: Path, collective: str, size:
     assert all(other == first for other in others), "the bits differ between ranks"
     performed = timeline.read_text()
     assert "PACELINE_ALLREDUCE" in performed and "PACELINE_BROADCAST" in performed
-    # Where ranks compare what they have chosen, whatever that is; `auto` leaves to MPI what that is faster with.
+    # For places where ranks compare their choices, whatever these are; `auto` chooses MPI where it is faster.
     assert (performed.count("MPI_ALLREDUCE") == 1 or collective == "auto") and "MPI_BCAST" not in performed
 
 
@@ -55,7 +55,7 @@ def _sets(rank: int, size: int) -> None:
     hvd.init()
     assert hvd.mpi_enabled() and not hvd.gloo_enabled()
     for turn in range(3):
-        # Sets come and go, and share ranks.
+        # Process sets are added and removed, and share ranks.
         sets = [hvd.add_process_set(members) for members in ([0, 2], [1, 2])]
         for number, one in enumerate(sets):
             if one.included():

@@ -17,7 +17,7 @@ SOURCES = (
     *sorted(PLUGIN.glob("bridge/transport/mpi_*.cc")),
     *(path for room in ("codecs", "collectives", "transport") for path in sorted(PLUGIN.glob(f"core/{room}/*.cc"))),
 )
-COMPILE_TIMEOUT_S = 900  # takes 15 s where nobody else wants the processor
+COMPILE_TIMEOUT_S = 900  # takes 15 s on an otherwise idle processor
 RUN_TIMEOUT_S = 300
 pytestmark = [pytest.mark.more, pytest.mark.timeout(COMPILE_TIMEOUT_S + RUN_TIMEOUT_S), needs_open_mpi]
 

@@ -1,4 +1,4 @@
-"""PACELINE_NETWORK_FILE: auto takes what was measured to be the fastest; files that do not fit are refused by name."""
+"""PACELINE_NETWORK_FILE: auto takes the collectives measured fastest; unsuitable files are refused by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.errors import UserError
 
 ENV = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
 SMALL, MIDDLE, LARGE = 64, 4096, 1 << 18
-# Doubling is best for SMALL, stock Horovod's for MIDDLE, direct for LARGE; by a factor, so that no other is tried.
+# Doubling is best for SMALL, Horovod's for MIDDLE, direct for LARGE, by a factor, so that no other is tried.
 ALLREDUCES = {
     ("allreduce", name, size): seconds
     for name, times in {
@@ -43,7 +43,7 @@ SAID = (
 
 
 def _init(path: str | None) -> tuple[str, str]:
-    """What init() said and what it raised."""
+    """Output of init() and its error."""
     import horovod.torch as hvd
 
     import paceline.torch  # noqa: F401  hands the option on
@@ -83,14 +83,14 @@ def _body(rank: int, size: int, folder: str) -> tuple[str, list[bytes]]:
     if rank in (0, size - 1):
         found = hvd.allreduce(torch.full((7,), float(rank)), op=hvd.Sum, name="pair", process_set=pair)
         assert (found == size - 1).all()
-    hvd.barrier()  # who is not of the pair does not end it
+    hvd.barrier()  # ranks outside the pair must not end it
     hvd.shutdown()
-    os.environ.pop("HOROVOD_TIMELINE", None)  # the world is used again
+    os.environ.pop("HOROVOD_TIMELINE", None)  # the world is reused
     return said, seen
 
 
 def _activities(path: Path) -> dict[str, set[str]]:
-    """What Horovod's timeline tells of each tensor."""
+    """Activities of each tensor in Horovod's timeline."""
     events = json.loads(path.read_text().rstrip().rstrip(",").rstrip("]") + "]")
     tensors = [one for one in events if one.get("name") == "process_name" and "name" in one["args"]]
     names = {one["pid"]: one["args"]["name"] for one in tensors}
@@ -119,7 +119,7 @@ def _encoded(hosts: list[str], factor: float = 1.0) -> bytes:
 
 
 FINE = _encoded(["a"] * 3)
-# What the files of the three ranks hold (None: it is not there), and whether the job is elastic.
+# Contents of the files of the three ranks (None: no file), and True for an elastic job.
 Case = tuple[tuple[bytes | None, ...], bool]
 CASES: dict[str, Case] = {
     "elastic": ((_encoded(["a"] * 2),) * 3, True),  # the first: later ones would ask the launcher for places
@@ -132,7 +132,7 @@ CASES: dict[str, Case] = {
 
 
 def _in_turn(rank: int, _size: int, folder: str) -> dict[str, tuple[str, str]]:
-    """What init() says and raises in each case; a world that fails leaves nothing behind for the next."""
+    """Output and error of init() in each case; a failed world does not affect the next."""
     import horovod.torch as hvd
 
     seen = {}
@@ -172,7 +172,7 @@ def test_files_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def _alone(rank: int, size: int, path: str) -> None:
-    """One rank reads a file, and the others never do: nothing follows from it."""
+    """Only one rank reads a file: no collective changes."""
     import horovod.torch as hvd
 
     from paceline.collectives import probed

@@ -1,4 +1,4 @@
-"""hvd.reduce for PyTorch gives the root what one process computes, and leaves the other ranks what they had."""
+"""hvd.reduce for PyTorch gives the root one process's result, and does not change the other ranks' tensors."""
 
 from __future__ import annotations
 

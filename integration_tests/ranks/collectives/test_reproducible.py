@@ -56,7 +56,7 @@ def hashed(weights: list[Any]) -> str:
 
 
 class Training:
-    """Gradients come at random times, in another order in every run."""
+    """Gradients become ready at random times, in a different order in every run."""
 
     def __init__(self, rank: int, size: int, hvd: Any, label: str, **options: Any) -> None:
         self.rank, self.size = rank, size
@@ -98,7 +98,7 @@ def runs(rank: int, size: int, hvd: Any, label: str, **options: Any) -> set[str]
 @ranks(3, more=(2, 4, 5), env=REPRODUCIBLE, hvd="paceline.torch")
 def test_one_process_in_the_order_of_ranks(rank: int, size: int, hvd: Any, exchange: str) -> None:
     found = runs(rank, size, hvd, f"ordered.{exchange}", exchange=exchange)
-    if exchange == "local":  # averages weights of whose gradients it knows nothing
+    if exchange == "local":  # averages weights without knowing their gradients
         assert len(found) == 1
     else:
         assert found == {alone(size, STEPS)}

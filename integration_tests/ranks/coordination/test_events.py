@@ -1,4 +1,4 @@
-"""Ranks whose background threads sleep until something happens (PACELINE_WAKE=events): results, and what it costs."""
+"""Ranks whose background threads sleep until an event occurs (PACELINE_WAKE=events): results, and costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THREAD = "horovod-events"
 
 
 def _voluntary_switches() -> int:
-    """Of the background thread: how often it has gone to sleep."""
+    """Number of times that the background thread has gone to sleep."""
     for task in Path("/proc/self/task").iterdir():
         if (task / "comm").read_text().strip() == THREAD:
             lines = (task / "status").read_text().splitlines()
@@ -38,7 +38,7 @@ def _voluntary_switches() -> int:
 def test_every_operation_has_its_result(rank: int, size: int) -> None:
     total = size * (size - 1) // 2
     for turn in range(20):
-        # The first turn is negotiated, later ones find everything in the cache but what is never there.
+        # The first turn is negotiated; later ones are cached, except operations that are never cached.
         handles = [hvd.allreduce_async(torch.full((n + 1,), rank + n), name=f"all.{n}", op=hvd.Sum) for n in range(30)]
         gathered = hvd.allgather(torch.tensor([rank, turn]), name="gathered")
         for n, handle in enumerate(handles):
@@ -49,7 +49,7 @@ def test_every_operation_has_its_result(rank: int, size: int) -> None:
             10 * one + rank for one in range(size)
         ]
         if turn % 5 == rank:
-            time.sleep(0.02)  # the others are asleep, or wait, when this one goes on
+            time.sleep(0.02)  # the others sleep or wait when this one continues
     hvd.barrier()
 
 
@@ -114,7 +114,7 @@ def test_what_comes_within_a_cycle_travels_together(rank: int, size: int) -> Non
         for handle in handles:
             assert hvd.synchronize(handle).tolist() == [size] * 10
         after = counters("torch")
-        # The first of a rank goes at once, the others when a cycle is over; a barrier is a message, too.
+        # A rank's first operation is sent at once, the others at the end of a cycle; a barrier is a message, too.
         messages = after["messages"] - before["messages"]
         assert turn == 0 or messages <= 2 + size * (1 + cycles), f"{messages} for 20 tensors within {cycles:.1f} cycles"
 
@@ -155,7 +155,7 @@ def test_process_sets_have_rounds_of_their_own(rank: int, size: int) -> None:
 def test_process_sets_come_and_go(rank: int, size: int) -> None:
     seconds = []
     for turn in range(5):
-        time.sleep(0.1 * ((rank + turn) % 3))  # somebody is first, and asleep again when the last one comes
+        time.sleep(0.1 * ((rank + turn) % 3))  # one rank submits first, and sleeps again when the last one submits
         start_s = time.monotonic()
         pair = hvd.add_process_set([0, 1 + turn % 2])
         if pair.included():

@@ -1,4 +1,4 @@
-"""A rank joins (hvd.join) with operations under way that others have not begun."""
+"""A rank joins (hvd.join) with operations in flight that others have not begun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray and Spark start ranks: their trainings are those of one process, under the driver's settings."""
+"""Ray and Spark start ranks: their trainings equal one process, under the driver's settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(words: list[str], tmp_path: Path) -> tuple[int, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
     if os.environ.items() >= UNCHECKED.items():
         env.update(UNCHECKED)
-    # What stands in front of the installed Horovod, too: integration_tests/patches.py.
+    # Libraries that override the installed Horovod, too: integration_tests/patches.py.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     with log.open("wb") as file:
         driver = subprocess.Popen(words, stdout=file, stderr=file, env=env, cwd=tmp_path, start_new_session=True)

@@ -1,4 +1,4 @@
-"""Compiled steps of one optimizer that train different variables in turn, as those of a GAN do."""
+"""Compiled steps of one optimizer that train different variables in turn, as in a GAN."""
 
 from __future__ import annotations
 

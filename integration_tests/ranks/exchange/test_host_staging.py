@@ -1,6 +1,6 @@
-"""Tensors of a device through CPU memory, for a Horovod without CUDA, in every exchange; copies take time.
+"""Device tensors staged through CPU memory, for a Horovod without CUDA, in every exchange; copies take time.
 
-The device is made of CPU memory: a copy to the host is done a while later, and reads what is there then.
+The device is simulated in CPU memory: a copy to the host is done some time later and reads the memory then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paceline.horovod.shims import host_staging
 
 
 class SlowDevice:
-    """Copies to the host take up to `most_s`, one after another as on a stream."""
+    """Simulated device: copies to the host take up to `most_s`, one after another as on a stream."""
 
     def __init__(self, most_s: float, seed: int) -> None:
         self._most_s, self._dice = most_s, random.Random(seed)
@@ -30,11 +30,11 @@ class SlowDevice:
         self.down_bytes = 0
 
     def has(self, value: Any) -> bool:
-        """See Device.has."""
+        """Return True for tensors of the simulated device."""
         return hasattr(value, "is_cuda") and bool(value.is_floating_point())
 
     def down(self, tensors: Sequence[Any]) -> tuple[list[Any], Callable[[], None]]:
-        """See Device.down."""
+        """Return host copies and a function that waits until they are done."""
         host = [one.new_full(one.shape, 77) for one in tensors]
         duration_s = self._dice.random() * self._most_s
         self.down_bytes += sum(one.nbytes for one in tensors)
@@ -48,7 +48,7 @@ class SlowDevice:
         return host, copied
 
     def up(self, host: Any, tensor: Any) -> None:
-        """See Device.up."""
+        """Copy a host tensor to the device."""
         tensor.copy_(host)
 
 
@@ -61,7 +61,7 @@ def _on_device(made: Callable[[Any], str], device: SlowDevice) -> Callable[[Any]
 
 
 def staged(rank: int, most_s: float = 0.003) -> SlowDevice:
-    """Let horovod.torch take all tensors for those of a slow device, until the process ends: in fresh ranks only."""
+    """Make horovod.torch treat all tensors as tensors of a slow device until the process ends: in fresh ranks only."""
     device = SlowDevice(most_s, rank)
     found = host_staging.install(mpi_ops, device)
     assert found is not None

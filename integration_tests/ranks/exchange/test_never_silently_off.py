@@ -1,4 +1,4 @@
-"""An exchange that was asked for is used, or a line says that it is not: PACELINE_EXCHANGE and scripts of Horovod."""
+"""A requested exchange is used, or a line reports that it is not: PACELINE_EXCHANGE and scripts of Horovod."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_adasum_is_refused_with_another_exchange(tmp_path: Path) -> None:
     assert "op=hvd.Adasum was given together with the exchange pipelined" in done.stderr
 
 
-# The wrong launcher: every process is the only rank of a world of its own.
+# The wrong launcher: every process is the only rank of its world.
 
 ALONE = """
 import horovod.torch as hvd
@@ -269,7 +269,7 @@ def test_another_launchers_processes_say_that_they_are_alone(
     [
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, ["SLURM_NTASKS=4, so srun started 4 processes"]),
         ({"PMI_SIZE": "3", "PMI_RANK": "0"}, ["PMI_SIZE=3, so mpiexec started 3 processes"]),
-        # Only one of the processes says it; a step of one task in a larger job is no mistake; a shell's leftovers.
+        # Only one of the processes reports it; a step of one task in a larger job is fine; a shell's leftovers.
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "3"}, []),
         ({"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"}, []),
         ({"WORLD_SIZE": "1", "RANK": "0"}, []),

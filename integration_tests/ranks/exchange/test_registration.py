@@ -14,7 +14,7 @@ from paceline.native.exchanges import PARTIAL, PIPELINED, register, unregister
 from paceline.native.in_flight import InFlight
 from paceline.native.library import loaded
 
-# Names that once said what a call was to be.
+# Names that used to define the kind of a call.
 TAGGED = ("paceline.k2.x", "paceline.partial.1.0.0.s.x", "paceline.partial.1.0.0.scf.x", "paceline.call.0.0.1.0",
           "paceline.note.x", "paceline.drain.x")  # fmt: skip
 

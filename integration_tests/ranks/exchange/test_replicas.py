@@ -1,4 +1,4 @@
-"""hvd.check_replicas: silent where weights are equal, else all ranks are told the first that is not."""
+"""hvd.check_replicas: silent where weights are equal, else all ranks report the first difference."""
 
 from __future__ import annotations
 

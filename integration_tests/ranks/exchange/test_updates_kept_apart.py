@@ -1,4 +1,4 @@
-"""Updates in flight of several optimizers and tapes of one process, under default names: nobody gets another's."""
+"""Updates in flight of several optimizers and tapes of one process, under default names: none gets another's."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_twin_optimizers_keep_their_own_gradients(rank: int, size: int, hvd: Any
         twins = [hvd.DistributedOptimizer(keras.optimizers.Nadam(), exchange=exchange) for _ in range(2)]
         seen: list[list[Any]] = [[], []]
         for one, here in zip(twins, seen, strict=True):
-            # What reaches the update is what came back.
+            # The update uses the values that the exchange returned.
             one._backend_update_step = lambda grads, *_, here=here: here.append(numpy(grads[0]))
         variables = [keras.Variable(np.zeros(3, np.float32)) for _ in twins]
         for _ in range(4):
-            hvd.init()  # again, as each part of a program may: nothing begins anew
+            hvd.init()  # again, as each part of a program may: nothing restarts
             for one, variable, factor in zip(twins, variables, (1.0, 100.0), strict=True):
                 one.apply([keras.ops.full((3,), factor * (rank + 1))], [variable])
         for one in twins:
@@ -46,7 +46,7 @@ def test_twin_optimizers_keep_their_own_gradients(rank: int, size: int, hvd: Any
 
 
 def _twice(optimizer: Any, variable: Any) -> Any:
-    # AutoGraph would put our error into one of its own.
+    # AutoGraph would wrap our error in one of its own.
     return tf.function(lambda: [optimizer.apply([tf.ones(3)], [variable]) for _ in range(2)], autograph=False)
 
 
@@ -207,7 +207,7 @@ def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int, hv
     from paceline.tensorflow.tape import exchange as tape_exchange
 
     gc.collect()
-    # TensorFlow keeps compiled functions, and what they captured, for longer.
+    # TensorFlow keeps compiled functions, and their captured values, for longer.
     assert not [kept for kept in tape_exchange._tapes().kept if kept.key[0] == "sweptFalse"]
 
 

@@ -1,4 +1,4 @@
-"""Merging beside everything else that Horovod does: process sets, users' groups, other types, other collectives."""
+"""Merging in addition to other features of Horovod: process sets, users' groups, other types, other collectives."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from integration_tests.support.ranks import ranks, run_ranks
 from paceline.fusion.report import report
 
 MIB = 1 << 20
-# Long cycles: what ranks hand in between two of them is in one list of responses.
+# Long cycles: operations that ranks submit between two of them are in one list of responses.
 LONG_CYCLES = {"HOROVOD_FUSION_THRESHOLD": str(MIB), "HOROVOD_CYCLE_TIME": "250"}
 _TRIES = 6
 _ELEMENTS = [MIB + 13 * n for n in range(12)]  # of float32: 48 MiB together
@@ -38,7 +38,7 @@ def _check(step: int, size: int, handles: list[int]) -> None:
 
 @ranks(2, env=LONG_CYCLES)
 def test_a_plan_of_smaller_messages_among_large_messages(rank: int, size: int) -> None:
-    """The call that brings the plan of small messages stands before a large message, in one list of responses."""
+    """The call that contains the plan of small messages precedes a large message in one list of responses."""
     hand = ByHand("torch").start()
     _check(0, size, _hand_in(0, rank))
     names = hand.names("limits.")
@@ -48,7 +48,7 @@ def test_a_plan_of_smaller_messages_among_large_messages(rank: int, size: int) -
         hand.follow(large)
         version = hand._version + 1
         _check(step, size, _hand_in(step, rank))
-        # A cycle has just ended. Until the next one begins, the first rank asks and all ranks hand in.
+        # A cycle has just ended. Before the next one begins, the first rank requests the plan and all ranks submit.
         if rank == 0:
             assert hand.send(small) == version
         record = Messages("torch")
@@ -64,13 +64,13 @@ def test_a_plan_of_smaller_messages_among_large_messages(rank: int, size: int) -
     hand.end()
 
 
-# Horovod's own limit is 128 MiB where nothing else is said; elements of int32.
+# Horovod's own limit is 128 MiB by default; elements of int32.
 _LARGE = 20 * MIB
 _TWO = 17 * MIB
 
 
 def init_again_after_a_large_plan(rank: int, size: int) -> None:
-    """Whoever was in a world with large messages merges in the next one as a newcomer does."""
+    """A rank that was in a world with large messages merges in the next one as a new rank does."""
 
     def exchange(label: str, elements: int) -> list[list[str]]:
         tensors = [torch.full((elements,), n + rank, dtype=torch.int32) for n in (1, 2)]
@@ -100,7 +100,7 @@ def test_large_messages_of_one_world_do_not_change_the_next(env: dict[str, Any])
     run_ranks(init_again_after_a_large_plan, 2, env=env, fresh=True)
 
 
-# What is sent to learn the costs is larger than all gradients together, and than these limits.
+# Messages that measure costs are larger than all gradients together, and than these limits.
 @ranks(3, fresh=True, worlds=[{"HOROVOD_FUSION_THRESHOLD": limit_bytes} for limit_bytes in ("0", "1024")])
 def test_small_model_gets_a_plan_whatever_the_limit_is(rank: int, size: int) -> None:
     step_of = TorchSteps(rank, size, {f"small.{n}": 7 for n in range(4)}).step

@@ -1,4 +1,4 @@
-"""What is sent is what the plan says: in Horovod's timeline, in our own record, and beyond the size of its buffer."""
+"""Messages equal the plan: in Horovod's timeline, in our own record, and beyond the size of its buffer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ UNPLANNED = {3, 8}
 def _operations(path: Path) -> list[tuple[set[str], set[str]]]:
     """Messages in a timeline, in order: (tensors, tensors that went through the fusion buffer).
 
-    One thread performs one message after the other, so tensors whose reductions are under way at the same time travel
-    together.
+    One thread performs one message after another: tensors whose reductions overlap are in one message.
     """
     events = timelines.events(path)
     named = [event for event in events if event.get("name") == "process_name" and "name" in event["args"]]
@@ -181,7 +180,7 @@ def test_group_that_is_larger_than_horovods_buffer(rank: int, size: int) -> None
     exchange("all", hvd.global_process_set, 0)
     hand.follow([hand.names("large.all")])
     assert sent("all", hvd.global_process_set) == [list(range(len(_LARGE)))]
-    # Meanwhile the limit is what it was: for what is in no plan, and for plans of smaller process sets.
+    # Meanwhile the limit is unchanged: for tensors in no plan, and for plans of smaller process sets.
     within_horovods_limit(sent("own", hvd.global_process_set))
     status = hand.bridge.status(0)
     assert status is not None

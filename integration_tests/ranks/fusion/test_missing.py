@@ -1,4 +1,4 @@
-"""Tensors of a group that come late, or not at all: training goes on, and after a few times nobody waits any more."""
+"""Tensors of a group that are late or missing: training continues, and after a few times no rank waits any more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int
     steps = TorchSteps(rank, size, {f"late.{n}": n + 5 for n in range(3)})
     names = list(steps.sizes)
     for step in range(8):
-        if step == 2:  # tensors are numbered from the round on in which all ranks have come to ask for plans
+        if step == 2:  # tensors are numbered from the round in which all ranks have requested plans
             hand.follow([hand.names("late.")], PATIENCE_S)
         steps.step(step, names[: 2 if rank == 0 else 3])
         if rank == 0:
@@ -84,7 +84,7 @@ def test_parameters_unused_in_some_steps(rank: int, size: int, wrapper: str) -> 
     assert (found.state, found.timeouts) == ("active", 0), found
     grouped = {name for group in found.groups for name in group}
     assert {f"allreduce.unused.{wrapper}.{name}" for name, _ in model.named_parameters()} <= grouped
-    horovod.barrier()  # a rank that asks for another policy ends the plan of all
+    horovod.barrier()  # a rank that requests another policy ends the plan on all ranks
     ask_for("torch", "threshold")
 
 

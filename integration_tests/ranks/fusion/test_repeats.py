@@ -45,7 +45,7 @@ def _train(rank: int, size: int, seed: int, policies: list[str]) -> dict[str, st
         found = step_until("torch", step_of)
         expected = {"none": [[name] for name in NAMES], "single": [NAMES]}.get(policy, GROUPS)
         assert sorted(map(sorted, found.groups)) == sorted(map(sorted, expected))
-        # From here on the plan is followed: begin anew.
+        # From here on the plan is followed: count from zero.
         data.manual_seed(rank)
         hvd_optimizer.state.clear()
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What ranks ask for: policies of their own, different ones, ones that fail, again in every new world."""
+"""Requests of ranks: policies of users, different ones, failing ones, and again in every new world."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _steps(label: str, rank: int, size: int) -> Any:
 
 
 def ends(gradients: Any, costs: Any) -> list[list[str]]:
-    """A user's policy: the outer gradients together, and the inner ones."""
+    """A user's policy: the outer gradients in one group, the inner ones in another."""
     names = sorted(gradient.name for gradient in gradients)
     return [[names[0], names[-1]], names[1:-1]]
 
 
 def raises(gradients: Any, costs: Any) -> list[list[str]]:
-    """A user's policy with a fault in it."""
+    """A user's policy that raises."""
     raise RuntimeError("nothing comes to my mind")
 
 
@@ -44,7 +44,7 @@ def repeats(gradients: Any, costs: Any) -> list[list[str]]:
 
 
 def omits(gradients: Any, costs: Any) -> list[list[str]]:
-    """A user's policy that forgets a tensor."""
+    """A user's policy that omits a tensor."""
     return [[gradient.name for gradient in gradients][1:]]
 
 
@@ -52,7 +52,7 @@ _over = threading.Event()
 
 
 def dawdles(gradients: Any, costs: Any) -> list[list[str]]:
-    """A user's policy that takes longer than it may."""
+    """A user's policy that exceeds its time limit."""
     _over.wait()
     return [[gradient.name for gradient in gradients]]
 
@@ -90,7 +90,7 @@ def test_policy_that_is_too_slow_leaves_merging_to_horovod(rank: int, size: int)
 
 
 def _refuse(rank: int, step_of: Any, policy: Any, words: str) -> None:
-    """A policy is refused, with these words, and nothing of it stays."""
+    """Check that a policy is refused with these words and has no further effect."""
     ask_for("torch", policy)
     found = step_until("torch", step_of, "refused")
     for step in range(5):
@@ -151,7 +151,7 @@ def _leave(rank: int, size: int) -> None:
         if step == 1:
             hand.follow([hand.names("left.")], patience_s=30)
         if step == 3:
-            # Everyone holds two of three tensors when one rank goes for good.
+            # All ranks hold two of three tensors when one rank dies.
             for name in names[:2]:
                 hvd.allreduce_async(torch.ones(5), name=name)
             time.sleep(0.3)
@@ -166,7 +166,7 @@ def _leave(rank: int, size: int) -> None:
 
 def test_rank_that_dies_while_groups_are_held_is_an_error_on_the_others() -> None:
     with pytest.raises(RankFailed) as caught:
-        # Whoever is in Gloo's exchange just then hears of it at once or, as in unmodified Horovod, when its time is up.
+        # A rank inside Gloo's exchange notices at once or, as in unmodified Horovod, after its timeout.
         run_ranks(_leave, 3, env={"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}, fresh=True, grace_s=20)
     report = str(caught.value)
     assert "--- rank 1: died\n-9" in report

@@ -1,4 +1,4 @@
-"""Scripts that know nothing of Paceline: `PACELINE_FUSION=... horovodrun -np 2 python script.py`."""
+"""Scripts without any call of Paceline: `PACELINE_FUSION=... horovodrun -np 2 python script.py`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ loss = history.history["loss"][-1]
 weights = np.concatenate([one.numpy().reshape(-1) for one in model.weights])
 """
 
-# Every rank must end with the same finite weights; the first one tells.
+# Every rank must end with the same finite weights; the first one prints them.
 END = """
 import numpy as np
 weights = np.asarray(weights)
@@ -88,7 +88,7 @@ print("script ends", hvd.rank(), flush=True)
 
 STEPS = 400
 _SCRIPTS = {"torch": TORCH, "tensorflow": TENSORFLOW, "keras": KERAS}
-TRAVELLING = {"torch": 3, "tensorflow": 4, "keras": 4}  # torch: a large weight, and buckets before and behind it
+TRAVELLING = {"torch": 3, "tensorflow": 4, "keras": 4}  # torch: a large weight, and buckets before and after it
 
 
 def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
     assert done.stdout.count("script ends") == 2
     lines = [line for line in done.stderr.splitlines() if "Paceline: fusion=" in line]
     assert lines and all(line.startswith("[0]") for line in lines), done.stderr
-    # More lines only where it was planned anew: costs look otherwise on a machine that has become busy.
+    # More lines only after a new plan: costs differ on a machine that has become busy.
     gradients = f"{TRAVELLING[script]} gradients in "
     plans = (f"Paceline: fusion=optimal: {gradients}", f"Paceline: fusion=optimal: planned anew, {gradients}")
     assert plans[0] in lines[0] and all(any(plan in line for plan in plans) for line in lines), done.stderr

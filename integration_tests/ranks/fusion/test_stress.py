@@ -80,7 +80,7 @@ def _torch(rank: int, size: int, count: int) -> None:
 
 
 def _tensorflow(rank: int, size: int, steps: int) -> None:
-    """All operations stand in one tf.function; its threads run them in an order of their own."""
+    """All operations are in one tf.function; its threads run them in arbitrary order."""
     import horovod.tensorflow as hvd
 
     hvd.init()

@@ -1,4 +1,4 @@
-"""Plans on trial: one that is slower than Horovod's own merging goes, one that is faster stays; sums are exact."""
+"""Plans on trial: one slower than Horovod's own merging is dropped, a faster one is kept; sums are exact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _train(rank: int, size: int, policy: str) -> FusionReport:
             break
     else:
         raise AssertionError(f"no verdict: {found}")
-    for _ in range(100):  # until the loser is gone on all ranks; the first one looks every 20 ms
+    for _ in range(100):  # until the losing plan is dropped on all ranks; the first one polls every 20 ms
         time.sleep(0.01)
         hvd.allreduce(torch.ones(3), name="trial.0")
         if hvd.broadcast_object(report("torch").state in ("active", "stock"), 0, name="trial.settled"):
@@ -51,7 +51,7 @@ def _train(rank: int, size: int, policy: str) -> FusionReport:
 @pytest.mark.parametrize("size", [2, more(3)])
 @pytest.mark.parametrize(("policy", "armed"), [("alone", False), ("alone", True), more("optimal", False)])
 def test_what_is_slower_goes(policy: str, armed: bool, size: int) -> None:
-    # Without a plan every gradient goes alone in the second case, and all of them together in the first.
+    # Without a plan every gradient is sent alone in the second case, and all of them together in the first.
     threshold = str(64 << 20) if policy == "alone" else "0"
     env = {**debug(fusion_trial_steps=100), "HOROVOD_FUSION_THRESHOLD": threshold}
     env |= {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"} if armed else {"PACELINE_ARMED": "no"}

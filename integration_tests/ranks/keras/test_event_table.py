@@ -1,4 +1,4 @@
-"""Every event of docs/developers/events.md in compiled steps of Keras: as one process, or refused."""
+"""Every event of docs/developers/events.md in compiled steps of Keras: equal to one process, or refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNSCALED = ("partial", "local")
 
 
 class _Training:
-    """Three variables, their wrapped optimizer, and what one process makes of the same gradients."""
+    """Three variables, their wrapped optimizer, and the expected values from one process."""
 
     def __init__(self, rank: int, size: int, column: str, label: str, passes: int = 1, scaled: bool = False) -> None:
         self.rank, self.size, self.column, self.label, self.passes = rank, size, column, label, passes
@@ -41,7 +41,7 @@ class _Training:
         self.wrap()
 
     def wrap(self) -> None:
-        """Make the optimizer of the present variables, and the compiled step of all of them."""
+        """Make the optimizer of the current variables, and the compiled step of all of them."""
         others = {"pipelined": "pipelined", "partial": hvd.Partial(quorum=self.size), "local": hvd.Local(sync_every=4)}
         held: Any = keras.optimizers.SGD(RATE)
         if self.scaled:
@@ -57,7 +57,7 @@ class _Training:
         self.train([0, 1, 2])
 
     def train(self, trained: Sequence[int]) -> None:
-        """A newly compiled step has gradients of these variables, None of the others."""
+        """Compile a new step with gradients for these variables and None for the others."""
         self.trained = list(trained)
 
         @tf.function(autograph=False)
@@ -68,12 +68,12 @@ class _Training:
         self.apply = apply
 
     def gradient(self, index: int, rank: int) -> np.ndarray[Any, Any]:
-        """What a rank computes in this step."""
+        """Gradient of a rank in this step."""
         ramp = np.arange(ELEMENTS) % 13 + 16 * (self.number % 29) + 512 * index + 1024 * rank
         return ramp.astype(self.dtype)
 
     def step(self, factor: float = 1.0, changed: Any = None, counted: bool = True) -> None:
-        """One pass; `changed`: what this rank makes of its gradients, by variable."""
+        """Make one pass; `changed` modifies this rank's gradients, by variable."""
         grads = [self.gradient(index, self.rank) * np.asarray(factor, self.dtype) for index in self.trained]
         if changed is not None:
             changed(grads)
@@ -83,12 +83,12 @@ class _Training:
         self.number += 1
 
     def steps(self, updates: int = 3) -> None:
-        """Some updates."""
+        """Make some updates."""
         for _ in range(updates * self.passes):
             self.step()
 
     def check(self, indices: Sequence[int] = (0, 1, 2)) -> None:
-        """Drain, and compare these variables."""
+        """Drain, and compare these variables with the expected values."""
         self.optimizer.drain()
         # Residuals keep the scale of their step.
         allowed = RATE * LARGEST * LOST[self.codec] * self.size * (1.0 if self.scaled else 0.2)
@@ -99,7 +99,7 @@ class _Training:
             )
 
     def go_on(self) -> None:
-        """After the event: some updates; variables are those of one process on every rank."""
+        """Make some updates after the event, and compare all variables with one process."""
         self.steps()
         self.check()
 
@@ -109,7 +109,7 @@ class _Training:
 
 
 def accumulation(training: _Training) -> None:
-    """A drain in the middle of an accumulation does not change it."""
+    """A drain within an accumulation does not change it."""
     training.steps()
     training.step()
     training.check([])
@@ -150,7 +150,7 @@ def not_finite(training: _Training) -> None:
 
 
 def absent_on_all_ranks(training: _Training) -> None:
-    """A variable that has no gradient stays as it is, then comes into use."""
+    """A variable without a gradient stays unchanged, then gets gradients."""
     training.train([0, 1])
     training.steps()
     training.check()
@@ -159,7 +159,7 @@ def absent_on_all_ranks(training: _Training) -> None:
 
 
 def frozen_and_thawed(training: _Training) -> None:
-    """With a drain before either."""
+    """Freeze and unfreeze a variable, with a drain before each."""
     training.steps()
     for trained in ([0, 2], [0, 1, 2]):
         training.check()
@@ -179,7 +179,7 @@ def replaced_or_added(training: _Training) -> None:
 
 
 def changed_after_submission(training: _Training) -> None:
-    """What a script does to its arrays after apply() has returned reaches nobody."""
+    """Changes of a script's arrays after apply() has returned have no effect."""
     training.steps()
     kept: list[Any] = []
     for _ in range(2):
@@ -190,7 +190,7 @@ def changed_after_submission(training: _Training) -> None:
 
 
 def second_optimizer(training: _Training) -> None:
-    """A second optimizer of the same name, in turn with the first one."""
+    """A second optimizer of the same name, alternating with the first one."""
     training.steps()
     other = _Training(training.rank, training.size, training.column, training.label)
     for _ in range(4):
@@ -230,7 +230,7 @@ def _load(training: _Training, saved: bytes, wrap: bool = True) -> None:
 
 
 def saved_and_loaded(training: _Training) -> None:
-    """Each rank its own state, into another optimizer; what came after saving is forgotten."""
+    """Each rank loads its own state into another optimizer; updates after saving are discarded."""
     training.steps()
     saved = _saved(training)
     training.steps()
@@ -240,7 +240,7 @@ def saved_and_loaded(training: _Training) -> None:
 
 
 def new_world(training: _Training) -> None:
-    """As an elastic reset: ranks go on from what they committed, in the steps that were compiled before."""
+    """As an elastic reset: ranks continue from their commit, in the steps that were compiled before."""
     training.steps()
     saved = _saved(training)
     training.steps()
@@ -279,7 +279,7 @@ def test_a_gradient_that_one_rank_lacks(rank: int, size: int, hvd: Any, column: 
         training.steps()
 
 
-# Under a partial exchange the other rank trains on: one that is through takes part with zeros.
+# Under a partial exchange the other rank keeps training: a finished rank takes part with zeros.
 @pytest.mark.parametrize("column", [one if one == "sync" else more(one) for one in EXCHANGES if one != "partial"])
 @ranks(2, env=TENSORFLOW, fresh=True, hvd="paceline.keras")
 def test_a_gradient_that_one_rank_lacks_later(rank: int, size: int, hvd: Any, column: str) -> None:
@@ -291,7 +291,7 @@ def test_a_gradient_that_one_rank_lacks_later(rank: int, size: int, hvd: Any, co
         Exception, match="waited for all ranks at .*for the first time of these" if rank else "(?i)left|ended|shut"
     ):
         training.steps(8)  # a pipelined rank is ahead, a local one waits for its second average
-    hvd.shutdown()  # as a script does that ends by this error
+    hvd.shutdown()  # as a script that ends by this error does
 
 
 def _save(rank: int, size: int, column: str) -> bytes:

@@ -23,7 +23,7 @@ PLACES = ("before", "between", "within")
 def _steps(
     rank: int, apply: Callable[[list[Any], list[Any]], None], variables: list[Any], place: str
 ) -> Callable[[int, bool], bool]:
-    """A compiled step; called with a number, and whether it fails, it returns whether it was made."""
+    """A compiled step; called with a number and a flag to fail, it returns True if it was made."""
 
     @tf.function
     def step(number: Any, fails: Any) -> None:

@@ -1,4 +1,4 @@
-"""Horovod's own Keras and TensorFlow modules under Keras 3, in scripts that know nothing of Paceline.
+"""Horovod's own Keras and TensorFlow modules under Keras 3, in scripts without any call of Paceline.
 
 Without the patch "keras3" gradients are not averaged at all (Keras 3 never calls what Horovod overrides), and
 callbacks, elastic state, loading and batch normalisation raise.
@@ -21,7 +21,7 @@ from integration_tests.support.ranks import ranks
 # Every test here is a regression test of that patch.
 pytestmark = pytest.mark.patch("keras3")
 
-# A world of its own: no other test has imported Paceline's adapters in it.
+# A separate world: no other test has imported Paceline's adapters in it.
 HOROVOD = {"KERAS_BACKEND": "tensorflow", "HOROVOD_LOG_LEVEL": "warning"}
 
 

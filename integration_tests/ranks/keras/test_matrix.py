@@ -199,7 +199,7 @@ def _tape_nested(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays
 
 
 def _tape_retraced(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
-    """Batches of other sizes, each a trace of its own, and back to those that were traced before."""
+    """Batches of other sizes, each with a separate trace, then again sizes that were traced before."""
     weights = _tape_weights()
 
     @tf.function
@@ -229,7 +229,7 @@ TAPES: dict[str, Callable[..., Arrays]] = {
 
 # Keras has it for TensorFlow only.
 NOT_ON_TORCH = ["steps_per_execution"]
-# Gradients that come late would be of another scale: refused, with a reason (paceline.partial.exchange).
+# Late gradients would have another scale: refused, with a reason (paceline.partial.exchange).
 REFUSED = {("loss scaling", "quorum = all")}
 
 Cells = list[tuple[str, str]]
@@ -290,7 +290,7 @@ def _compare_in_float64(rank: int, size: int, folder: Path, cells: Cells) -> Non
 
 
 def _cells(features: dict[str, Any]) -> tuple[Cells, Cells]:
-    """Those of the diagonals, and the others; merging by plan comes last, its plans stay."""
+    """Cells of the diagonals, and the others; merging by plan comes last, because its plans stay."""
     rows = {feature: number for number, feature in enumerate(features)}
     cells = [(feature, exchange) for exchange in EXCHANGES for feature in features]
     diagonal = [

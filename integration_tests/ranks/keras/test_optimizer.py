@@ -172,7 +172,7 @@ def test_the_wrapper_is_the_optimizer(rank: int, size: int) -> None:
     saved = keras.optimizers.serialize(wrapped)
     assert (saved["module"], saved["class_name"]) == ("keras.optimizers", "Adam")
     assert type(keras.optimizers.deserialize(saved)) is type(keras.optimizers.Adam())
-    # One state under two faces: what was learnt before stays, and neither drifts.
+    # Both optimizers share one state: earlier updates stay, and neither drifts.
     assert int(numpy(wrapped.iterations)) == 1
     wrapped.learning_rate = 0.25
     assert float(numpy(optimizer.learning_rate)) == 0.25

@@ -1,4 +1,4 @@
-"""Names of paceline.keras beside the optimizer: local layers, commits of elastic state, the types of reports."""
+"""Names of paceline.keras other than the optimizer: local layers, commits of elastic state, the types of reports."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_state_is_committed_every_few_batches_and_after_the_epoch(
     committed: list[int] = []
 
     class State:
-        """Stands where the elastic state does and writes commits down."""
+        """Replaces the elastic state and records commits."""
 
         batch = 0
 
         def commit(self) -> None:
-            """With what is there now."""
+            """Commit the current values."""
             state.batch = self.batch
             state.commit()
             committed.append(self.batch)

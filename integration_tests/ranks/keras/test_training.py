@@ -234,7 +234,7 @@ def test_elastic_state(rank: int, size: int) -> None:
     assert state.epoch == 10
     for old, variable in zip(before, [*model.weights, *model.optimizer.variables], strict=True):
         np.testing.assert_array_equal(old, numpy(variable))
-    # A rank that has added up one of two gradients when others come must not be ahead of them.
+    # A rank that has accumulated one of two gradients when others arrive must not be ahead of them.
     if rank == 1:
         grads = [keras.ops.zeros(variable.shape) for variable in model.trainable_variables]
         model.optimizer.apply(grads, model.trainable_variables)

@@ -30,7 +30,7 @@ def _rows(rank: int) -> Any:
 
 
 def _train(rows: Any, way: str, wrap_optimizer: Callable[[Any], Any], wrap_tape: Callable[[Any], Any]) -> Any:
-    """The weights of two models of one shape after a few steps, each towards a target of its own."""
+    """Weights of two models of one shape after a few steps, each towards a different target."""
     inputs = tf.constant(rows)
 
     def part(target: float) -> tuple[Any, Any]:

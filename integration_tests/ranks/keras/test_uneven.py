@@ -184,7 +184,7 @@ def _labelled(rank: int) -> tuple[Any, Any]:
 
 @keras_ranks(2)
 def test_metrics_and_moving_averages_are_of_real_batches(rank: int, size: int) -> None:
-    """Those of a model whose weights stand still, fitted to the batches of this rank; then in common."""
+    """Metrics and averages of a model with constant weights, fitted to this rank's batches; then over all ranks."""
 
     def body(eagerly: bool) -> None:
         found = []
@@ -275,7 +275,7 @@ def _weights_of(given: tuple[Any, ...], rank: int) -> Any:
 
 
 class Own(keras.Model):
-    """A model with a train_step of its own, which returns what it likes."""
+    """A model with a custom train_step, which returns arbitrary values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ class Own(keras.Model):
 
 @keras_ranks(2)
 def test_other_weights_and_train_steps(rank: int, size: int) -> None:
-    """Numbers count each batch alike while there is one; other data in between are as ever."""
+    """While a number is set, batches have equal weights; other data in between are trained as usual."""
 
     def body() -> None:
         model, weight = Own(), keras.Variable(1.0, trainable=False)

@@ -122,7 +122,7 @@ def test_passes_and_several_steps_of_one_call(rank: int, size: int) -> None:
 
 
 def _unmodified(rank: int, size: int) -> str:
-    """A script that knows nothing of weights."""
+    """A script that does not use weights."""
     hvd.init()
     keras.config.set_floatx("float64")
     model = _net()
@@ -244,7 +244,7 @@ def test_refused(rank: int, size: int) -> None:
 
 @keras_ranks(2, more=(3,))
 def test_metrics_by_samples(rank: int, size: int) -> None:
-    """Means of an epoch are those of one process with all samples; early stopping sees the same on all ranks."""
+    """Means of an epoch equal one process with all samples; early stopping gets the same value on all ranks."""
 
     class Kept(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Weights of steps under Keras: accumulation, one process, what stays on its rank, what is set between steps."""
+"""Weights of steps under Keras: accumulation, one process, local layers, weights set between steps."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_losses_without_a_divisor_in_common(rank: int, size: int) -> None:
 
 
 class _Own(keras.Model):
-    """A model with a train_step of its own, which leaves Keras' metrics alone."""
+    """A model with a custom train_step, which does not update Keras' metrics."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from integration_tests.support.ranks import ROOT
 SCRIPT = ROOT / "integration_tests" / "support" / "failing_script.py"
 MOST_LINES = 30
 RAISES = "ValueError: {place} fails on purpose"
-# place: what the report says of the rank that fails there, {place} and {rank} filled in.
+# place: text that the report has for the rank that fails there; {place} and {rank} are filled in.
 SAID = {
     "data": RAISES,
     "forward": RAISES,

@@ -1,4 +1,4 @@
-"""The Python of pages that users copy from runs as it stands there, on two ranks."""
+"""Python code of documentation pages runs unchanged on two ranks."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_training_of_the_page_of_one_screen(rank: int, size: int) -> None:
     found: dict[str, Any] = {}
     exec(block, found)
     assert found["outputs"].shape == (5, 10)
-    assert found["scores"]["accuracy"] > 0.8 and found["scores"]["loss"] < 0.8  # the page says 0.853 and 0.635
+    assert found["scores"]["accuracy"] > 0.8 and found["scores"]["loss"] < 0.8  # the page has 0.853 and 0.635
     assert (found["whole"] is not None) == (rank == 0)
 
 

@@ -43,7 +43,7 @@ def wait_for_listener(port: int) -> None:
 
 
 class Job:
-    """The tasks of one job on this machine; `after_s` says how long a rank's task comes after the others."""
+    """The tasks of one job on this machine; `after_s` is the delay of a rank's task after the others."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Job:
         variables, flags = tasks.TASKS[scheduler]
         self.port = port or free_port()
         self.tasks: list[subprocess.Popen[str]] = []
-        # Another number for each job, as schedulers give: tests may run beside each other.
+        # A different number for each job, as schedulers assign: tests may run at the same time.
         number = str(self.port)
         after = after_s or {}
         begin_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""`paceline run`: what it says of the start, and that a dry run starts nothing. Failures: test_first_failure.py."""
+"""`paceline run`: its messages at the start, and a dry run that starts nothing. Failures: test_first_failure.py."""
 
 from __future__ import annotations
 

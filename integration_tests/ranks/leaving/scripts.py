@@ -1,7 +1,7 @@
-"""Scripts that know nothing of Paceline, with a slow rank, and what their weights must be at the very end.
+"""Scripts without Paceline's functions, with a slow rank, and their expected weights at the very end.
 
-The gradient of a step depends on its rank and number alone, so that weights say whose gradients were applied, and how
-often: those of all ranks and steps once, whatever the exchange is.
+The gradient of a step depends only on its rank and number. Thus weights show whose gradients were applied, and how
+often. Every exchange must apply each gradient of each rank once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from integration_tests.support.processes import finished, written
 
 STEPS = 24
 RATE = 2.0**-10
-# What a step takes, beside what a slow rank takes longer.
+# Duration of a step, to which a slow rank adds.
 STEP_S = 0.005
 
 BEGIN = """
@@ -48,7 +48,7 @@ for step in range(steps[rank]):
     time.sleep(pauses[rank])
 finish()
 """
-# A number of ranks as the quorum has no variable.
+# A number of ranks as quorum cannot be set by a variable.
 QUORUM = TORCH.replace("import horovod.torch", "import paceline.torch").replace(
     'named_parameters=[("w", w)]', 'named_parameters=[("w", w)], exchange=hvd.Partial(quorum=hvd.size() - 1)'
 )
@@ -100,7 +100,7 @@ SCRIPTS = {"torch": TORCH, "keras": KERAS, "tape": TAPE}
 
 
 class Rank(NamedTuple):
-    """What a rank printed when nothing else could come any more: the steps it made, and two of its weights."""
+    """Final output of a rank: its number of steps, and two of its weights."""
 
     steps: int
     weights: tuple[float, float]
@@ -109,7 +109,7 @@ class Rank(NamedTuple):
 def run(
     folder: Path, script: str, size: int, pauses: Sequence[float], end: str, steps: Sequence[int] = (), **variables: str
 ) -> tuple[subprocess.CompletedProcess[str], list[Rank]]:
-    """Run a script to its end; `pauses` in seconds, and maybe `steps`, by rank."""
+    """Run a script to its end; `pauses` in seconds, and optionally `steps`, by rank."""
     path = written(folder, BEGIN + script)
     own = {"SLOW_END": end, "SLOW_STEPS": str(list(steps) or [STEPS] * size), "SLOW_PAUSES": str(list(pauses))}
     words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(size), sys.executable, str(path)]
@@ -124,5 +124,5 @@ def run(
 
 
 def expected(steps: Sequence[int]) -> float:
-    """Each weight, once every gradient of every rank was applied once."""
+    """Expected value of each weight if every gradient of every rank was applied once."""
     return -RATE * sum(8**rank * (step + 1) for rank, count in enumerate(steps) for step in range(count)) / len(steps)

@@ -1,4 +1,4 @@
-"""What training after hvd.shutdown() says."""
+"""Error of training after hvd.shutdown()."""
 
 from __future__ import annotations
 

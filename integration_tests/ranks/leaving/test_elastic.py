@@ -97,7 +97,7 @@ CASES = [(*pair, 12, "after" if "split" in pair else "backward") for pair in PAI
 
 
 def _kills() -> list[tuple[str, str, int, str]]:
-    """Steps and moments for `make soak`: a commit follows each fifth step; the others may be gone after the last."""
+    """Steps and moments for `make soak`: a commit follows each fifth step; the others may have ended after the last."""
     drawn = random.Random(30)
     found = []
     for framework, exchange in PAIRS:

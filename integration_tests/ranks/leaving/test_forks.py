@@ -46,7 +46,7 @@ def _python_threads() -> list[int]:
 @ranks(2, hvd="horovod.torch")
 def test_operations_that_end_do_not_change_pythons_list_of_threads(rank: int, size: int, hvd: Any) -> None:
     hvd.allreduce(torch.ones(2), name="first")
-    # A child that is forked while this list is locked waits for ever: its lock is set up anew only after it was taken.
+    # A child forked while this list is locked waits forever: Python takes the lock before it renews it.
     known = _python_threads()
     assert len(known) > threading.active_count()
     for _ in range(10):

@@ -27,7 +27,7 @@ TESTED = [
     ("torch", "split", 2, 1, 2),
 ]
 MORE = [("keras", "solo", 2, 0, 2), ("tape", "majority", 2, 1, 5)]
-# Every seventh meets each framework, exchange, place and factor; all of them take half an hour.
+# Every seventh case covers each framework, exchange, place and factor; all cases take half an hour.
 MARKS = {
     case: pytest.mark.more if case in MORE or number % 7 == 0 else pytest.mark.soak for case, number in NUMBERS.items()
 }

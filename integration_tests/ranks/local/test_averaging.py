@@ -29,12 +29,12 @@ def _slope(rank: int, step: int) -> float:
 
 
 def _moved(size: int) -> float:
-    """What the weight has moved down by, with rate 1 and sums, after STEPS steps and a drain."""
+    """Decrease of the weight with rate 1 and sums, after STEPS steps and a drain."""
     return sum(_slope(rank, step) for rank in range(size) for step in range(STEPS))
 
 
 def _train(rank: int, size: int, update: Callable[[float], Any]) -> None:
-    """STEPS updates, of which some rank is late in each."""
+    """Make STEPS updates, with one rank late in each."""
     for step in range(STEPS):
         if random.Random(step).randrange(size) == rank:
             time.sleep(0.01)
@@ -124,7 +124,7 @@ def _keras(rank: int, size: int, hvd: Any, compiled: bool) -> None:
     update(1.0)
     assert optimizer.drain() <= 1
     np.testing.assert_allclose(numpy(weights[0]), (size - 1) / 2, rtol=1e-6)
-    # The count begins anew after a drain.
+    # The count restarts after a drain.
     weights[0].assign(np.full((2, 2), rank, np.float32))
     for step in range(5):
         assert numpy(weights[0]).tolist() == [[rank, rank]] * 2, step
@@ -148,7 +148,7 @@ def test_keras(rank: int, size: int, hvd: Any) -> None:
 
 @keras_ranks(3, more=(2,), hvd="paceline.keras")
 def test_ranks_of_fit_have_one_model_after_every_average(rank: int, size: int, hvd: Any) -> None:
-    """Although they begin with different weights, and Adam keeps what it has seen."""
+    """Even if they begin with different weights, and Adam keeps its own state."""
     keras.utils.set_random_seed(1 + rank)
     model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5, "relu"), keras.layers.Dense(3)])
     exchange = hvd.Partial("majority", sync_every=4)

@@ -109,7 +109,7 @@ def test_moments_become_means(rank: int, size: int, hvd: Any) -> None:
 @pytest.mark.parametrize("codec", ["bf16", "q8", "q4"])
 @ranks(2, more=(3,), hvd="paceline.torch")
 def test_averages_through_a_codec(rank: int, size: int, hvd: Any, codec: str) -> None:
-    """Changes of models travel rounded; what rounding loses comes with the next ones, and replicas stay equal."""
+    """Changes of models are sent rounded; the rounding error is added to the next change, and replicas stay equal."""
     weights = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((40, 50), (600,))]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(weights, lr=0.1),
@@ -137,7 +137,7 @@ def test_averages_through_a_codec(rank: int, size: int, hvd: Any, codec: str) ->
 
 @ranks(2, hvd="paceline.torch")
 def test_codecs_with_means_on_their_way_go_on_bit_for_bit(rank: int, size: int, hvd: Any) -> None:
-    """Also after a drain: what rounding has lost of a weight is one residual, however its mean travels."""
+    """Also after a drain: the rounding error of a weight is one residual, however its mean is sent."""
     generator = torch.Generator().manual_seed(7)
     target = torch.randn(40, 50, generator=generator) + rank
 
@@ -153,7 +153,7 @@ def test_codecs_with_means_on_their_way_go_on_bit_for_bit(rank: int, size: int, 
             weight.grad = weight.detach() - target
             optimizer.step()
 
-    for before in (3, 6):  # with a mean on its way in both
+    for before in (3, 6):  # with a mean in flight in both
         weight, optimizer = start(f"coded.{before}")
         train(weight, optimizer, 5)
         optimizer.drain()
@@ -300,7 +300,7 @@ def test_keras_moments_become_means(rank: int, size: int, hvd: Any) -> None:
 
 @keras_ranks(4, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}, hvd="paceline.keras")
 def test_keras_sites_and_codecs(rank: int, size: int, hvd: Any) -> None:
-    """Means of a site in every update; models of all ranks travel through a codec and are equal after a drain."""
+    """Means within a site in every update; models of all ranks are sent through a codec and are equal after a drain."""
     sites = [hvd.add_process_set(hvd.ProcessSet(one)) for one in ([0, 1], [2, 3])]
     number = rank // 2
     for compiled in compiled_or_not():

@@ -47,8 +47,9 @@ def _targets(rank: int) -> list[Any]:
 def _played(size: int, steps: int, sync_every: int, outer_momentum: float = 0.0, outer_lr: float = 1.0,
             nesterov: bool = False, fragments: int = 1, delay: int = 0,
             mixing: float = 0.0) -> list[list[Any]]:  # fmt: skip
-    """The weights of every rank after `steps` updates of SGD with momentum on |w - target|^2 / 2, and a drain: all of
-    it in one process, as the papers say it.
+    """Return the weights of every rank after `steps` updates and a drain, all in one process, as the papers define it.
+
+    The updates are SGD with momentum on |w - target|^2 / 2.
     """
     weights = [[np.zeros(shape) for shape in SHAPES] for _ in range(size)]
     inner = [[np.zeros(shape) for shape in SHAPES] for _ in range(size)]
@@ -121,9 +122,9 @@ def test_torch_goes_as_one_process_that_plays_all_ranks(rank: int, size: int, hv
 
 @ranks(2, hvd="paceline.torch")
 def test_torch_ranks_are_alone_between_averages(rank: int, size: int, hvd: Any) -> None:
-    """Nothing of a gradient travels; whoever is ahead waits at the next average only."""
+    """No gradient is sent; a rank that is ahead waits only at the next average."""
     weights, optimizer = _torch_optimizer("alone", "local")
-    _torch_update(rank, weights, optimizer)  # the ranks tell each other once which exchange they have
+    _torch_update(rank, weights, optimizer)  # the ranks exchange once which exchange they use
     hvd.barrier()
     if rank == 0:
         for _ in range(6):
@@ -166,10 +167,10 @@ def test_torch_resumed_run_goes_on_bit_for_bit(rank: int, size: int, hvd: Any) -
 
 @ranks(2, hvd="paceline.torch")
 def test_torch_forgets_what_other_ranks_had(rank: int, size: int, hvd: Any) -> None:
-    """After ranks came or went all of them count from the beginning, and the outer momentum begins anew."""
+    """After ranks came or left all of them count from the beginning, and the outer momentum restarts."""
     choices = CHOICES[2]
     weights, optimizer = _torch_optimizer("forgotten", hvd.Local(**choices))
-    for _ in range(4 + rank):  # 3 make an average; ranks stand where they stand when one fails
+    for _ in range(4 + rank):  # an average takes 3; ranks are at different steps when one fails
         _torch_update(rank, weights, optimizer)
     optimizer.forget()
     with torch.no_grad():

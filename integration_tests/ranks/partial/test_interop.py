@@ -1,4 +1,4 @@
-"""Partial rounds beside everything else: plans, Join, timelines, errors in mid-run, ranks that stay away."""
+"""Partial rounds together with other features: plans, Join, timelines, errors in mid-run, absent ranks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_groups_of_a_plan_are_rounds_of_their_own(rank: int, size: int) -> None:
     messages_of_steps = messages.stop()
     sizes = [sorted(len(message) for message in one if "grouped." in message[0]) for one in messages_of_steps if one]
     assert [1, 2, 2] in sizes, sizes
-    # Names that are not called for a while hold the others of their group up for the patience only.
+    # Names that are not called for a while delay the others of their group by at most the timeout.
     hand.follow([sorted(known)[:2], sorted(known)[2:4]], patience_s=0.2)
     for _ in range(2):
         if rank == 0:

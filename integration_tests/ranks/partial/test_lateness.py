@@ -1,4 +1,4 @@
-"""The rank that coordinates knows which rank is late, by how much, and whether in most rounds or at random."""
+"""The coordinator knows the late rank, its delay, and whether it is late in most rounds or at random."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_late_rank_is_named(rank: int, size: int, hvd: Any, steadily: bool, 
         try:
             for step in range(STEPS):
                 step_of(step)
-            stats = hvd.exchange_stats()  # before the late rank goes on by itself
+            stats = hvd.exchange_stats()  # before the late rank continues by itself
             optimizer.drain()
         finally:
             os.dup2(stderr, 2)

@@ -1,4 +1,4 @@
-"""What a partial call or flush leaves behind that does not get its way: nothing, or a rank that can be told."""
+"""Partial calls and flushes that fail leave nothing, or a rank that reports an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: i
             time.sleep(0.2)
             full = hvd.allreduce(mine, name="refused", op=hvd.Sum)
         assert torch.equal(full, torch.full((5,), sum(10.0**n for n in range(size)))), turn
-    # Neither is a first call of the wrong kind remembered.
+    # A refused first call of the wrong kind is not remembered either.
     register(loaded("torch"), 0, "allreduce.refused.kind", *Partial(quorum=1).registration(size))
     with pytest.raises(Exception, match="expected op Sum or Average"):
         hvd.allreduce(mine, name="refused.kind", op=hvd.Min)
@@ -45,7 +45,7 @@ def _flush_outlasts_a_round(rank: int, size: int, told: Path) -> None:
     hvd.barrier()
     flush = hvd.flush_partial(one, "outlasts", quorum="solo") if rank == 0 else None
     hvd.barrier()
-    if rank == 1:  # a round for those that still make calls
+    if rank == 1:  # a round for ranks that still make calls
         hvd.partial_allreduce(one, "outlasts", quorum="solo")
     if flush is None:
         ByHand.wait(told.exists)

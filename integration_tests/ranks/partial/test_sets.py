@@ -71,7 +71,7 @@ def test_no_set_waits_for_another(world: str, quorum: str) -> None:
 
 
 @pytest.mark.more
-# Long enough for an unlucky moment to come where ranks heed one set only: these stood still.
+# Long enough for the unlucky moment: ranks that served one set only used to hang.
 @pytest.mark.parametrize(("world", "pause_ms", "seed"), [("within", 30.0, 2), ("overlapping", 10.0, 1)])
 def test_no_moment_is_unlucky(world: str, pause_ms: float, seed: int) -> None:
     run_ranks(_sets, 4, world, "random", 300, pause_ms, seed, env=ENV)

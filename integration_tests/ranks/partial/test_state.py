@@ -67,7 +67,7 @@ def test_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any)
     saved = pickle.dumps(([weight.detach().clone() for weight in weights], optimizer.state_dict()))
     hvd.barrier()
     assert "paceline_in_flight" in pickle.loads(saved)[1]
-    # What comes after saving is forgotten, once with a new world and once without.
+    # Updates after saving are dropped, once with a new world and once without.
     _uneven(rank, weights, optimizer, range(6, 8))
     for again in (True, False):
         if again:
@@ -76,7 +76,7 @@ def test_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any)
         values, state = pickle.loads(saved)
         weights, optimizer = _model(values)
         optimizer.load_state_dict(state)
-        _step(weights, optimizer, _slope(rank, 6))  # the first of an optimizer meets all ranks
+        _step(weights, optimizer, _slope(rank, 6))  # an optimizer's first step waits for all ranks
         _uneven(rank, weights, optimizer, range(7, 9))
         assert optimizer.drain() <= 1
         for weight in weights:
@@ -195,7 +195,7 @@ def test_tape_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any
         one.assign(value)
     hvd.load_tape_in_flight(state, name="kept")
     update = step()
-    update(_slope(rank, 4))  # compiled where all ranks meet
+    update(_slope(rank, 4))  # compiled where all ranks take part
     _one_after_the_other(rank, size, meet, update, range(5, 7))
     assert hvd.drain_tape(optimizer, weights, name="kept") <= 1
     assert hvd.tape_in_flight(name="kept") is None

@@ -18,7 +18,7 @@ STEPS = 6
 
 
 def _fit(exchange: str, name: str, pause_s: float, average: bool, verbose: int) -> tuple[dict[str, list[Any]], str]:
-    """The history of two epochs, whose last callbacks see what the others added, and what was printed."""
+    """The history of two epochs, whose last callbacks see the others' values, and the printed lines."""
 
     class Slow(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -41,7 +41,7 @@ def test_epochs_tell_how_often_this_rank_was_in_time(rank: int, size: int) -> No
     before = hvd.exchange_stats()
     logs, printed = _fit("solo", "shown", 0.1 * rank, False, 2)
     stats = hvd.exchange_stats().since(before)
-    # Each epoch has as many calls: STEPS of two variables.
+    # Each epoch has the same number of calls: STEPS of two variables.
     assert sum(logs["exchange_in_time"]) / 2 == pytest.approx(stats.in_time)
     assert sum(logs["exchange_missed"]) <= stats.missed
     assert max(logs["exchange_most_late"]) == stats.most_late

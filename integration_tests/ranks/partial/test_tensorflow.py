@@ -14,7 +14,7 @@ from integration_tests.support.partial import CHOICES, WRONG_QUORA, come_late, c
 from integration_tests.support.ranks import ranks, run_ranks
 from paceline.errors import UserError
 
-# One thread for operations: as many ranks as these share few processors.
+# One thread for operations: these ranks share few processors.
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
 
 
@@ -79,7 +79,7 @@ def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, s
 
 @ranks(2, env=TENSORFLOW)
 def test_graph_makes_every_call_under_its_name(rank: int, size: int) -> None:
-    """Constants, results that nobody uses, repeated names and loops are no calls less."""
+    """Constants, unused results, repeated names and loops are counted as calls, too."""
     names = hvd.exchange_stats().names
     choices = {"quorum": size, "op": hvd.Sum}
 

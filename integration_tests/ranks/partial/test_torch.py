@@ -1,4 +1,4 @@
-"""Partial allreduce of PyTorch tensors: nothing is lost, nothing is counted twice, and nobody waits for the late."""
+"""Partial allreduce of PyTorch tensors: nothing is lost, nothing is counted twice, and no rank waits for late ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Training with exchanges that do not wait: replicas trained with plain SGD are equal after a flush, in all frameworks.
 
-Gradients are whole numbers that reveal rank and step, so that sums are exact in whatever rounds they are made.
+Gradients are whole numbers that encode rank and step, so that sums are exact in any rounds.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def _slope(rank: int, step: int, place: int) -> float:
 
 
 def _expected(size: int, steps: int = STEPS) -> list[float]:
-    """What every weight has moved down by, with rate 1 and sums."""
+    """Decrease of every weight with rate 1 and sums."""
     return [sum(_slope(rank, step, place) for rank in range(size) for step in range(steps)) for place in range(2)]
 
 
 def _pause(rank: int, step: int, size: int) -> None:
-    """A random rank of all is late in each step; the first rounds take everybody along."""
+    """Delay one random rank in each step; all ranks take part in the first rounds."""
     if step > 1 and random.Random(step).randrange(size) == rank:
         time.sleep(0.02)
 
@@ -52,7 +52,7 @@ def _torch(rank: int, size: int, exchange: Any) -> Any:
         for place, one in enumerate(weights):
             (one * _slope(rank, step, place)).sum().backward()
         optimizer.step()
-    assert optimizer.drain() <= 1  # none where nothing was late
+    assert optimizer.drain() <= 1  # 0 if nothing was late
     for one, expected in zip(weights, _expected(size)):
         assert (-one).tolist() == np.full(one.shape, expected).tolist()
     return hvd.exchange_stats()
@@ -99,7 +99,7 @@ def _keras(rank: int, size: int, hvd: Any, compiled: bool) -> None:
     for step in range(STEPS):
         _pause(rank, step, size)
         update(*(keras.ops.convert_to_tensor(np.float32(_slope(rank, step, place))) for place in range(2)))
-    assert optimizer.drain() <= 1  # none where nothing was late
+    assert optimizer.drain() <= 1  # 0 if nothing was late
     for one, expected in zip(weights, _expected(size)):
         assert numpy(one).tolist() == np.full(one.shape, -expected).tolist()
     assert hvd.exchange_stats().rounds > 0

@@ -53,7 +53,7 @@ def test_ranks_share_the_training_text_and_see_nothing_of_the_test() -> None:
     assert np.array_equal(first.inputs, characters.training(0, 2, 50, 0).inputs)
 
 
-# In place of horovodrun, whose start takes longer than all else here: says as rank 0 what it was started with.
+# Replaces horovodrun, whose start takes longer than the rest of the test: prints its command line as rank 0.
 STARTER = """
 import json, os, sys
 sync = os.environ["PACELINE_EXCHANGE"] == "sync"

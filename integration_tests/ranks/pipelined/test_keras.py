@@ -145,7 +145,7 @@ def test_fit_leaves_out_the_first_update_only(rank: int, size: int) -> None:
 @pytest.mark.parametrize(("k", "warmup"), [more(2, 0), (3, 1), more(2, 9)])
 @keras_ranks(2)
 def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int, tmp_path: Path, k: int, warmup: int) -> None:
-    """Saved after 6 of 12 steps and loaded by a new model: as if nothing had happened, bit for bit."""
+    """Saved after 6 of 12 steps and loaded by a new model: equal to an uninterrupted training, bit for bit."""
     label = f"resumed{k}{warmup}"
     exchange = hvd.Pipelined(k=k, warmup_steps=warmup)
     whole = _model(exchange, f"{label}.whole")

@@ -1,4 +1,4 @@
-"""What a pipelined exchange costs in memory: one copy of the gradients for each unit of K - 1, and no more later."""
+"""Memory of a pipelined exchange: one copy of the gradients for each unit of K - 1, constant over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from integration_tests.support.ranks import run_ranks
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 GRADIENTS_BYTES = 4 * 20_000_000  # in two tensors
-# What else comes and goes: buffers of the allocator, of Gloo and of the interpreter.
+# Other memory that changes: buffers of the allocator, of Gloo and of the interpreter.
 NOISE_BYTES = GRADIENTS_BYTES // 4
 
 
@@ -30,7 +30,7 @@ def _train(rank: int, size: int, exchange: Any, elements: int, marks: tuple[int,
     )
     seen = []
     for step in range(1, marks[-1] + 1):
-        # Gradients stay where they are, as they do in a run that asks for it, so that only ours are new.
+        # Gradients keep their memory, so that only the exchange's memory is new.
         optimizer.zero_grad(set_to_none=False)
         for weight in weights:
             weight.sum().backward()
@@ -48,7 +48,7 @@ def _two_sizes(rank: int, size: int, k: int) -> int:
 
 @pytest.mark.more
 def test_each_unit_of_k_costs_one_copy_of_the_gradients() -> None:
-    # Each tensor is a message, so that Horovod's own buffer for merged ones is in no run.
+    # Each tensor is sent as a separate message, so that no run has Horovod's fusion buffer.
     env = {"HOROVOD_FUSION_THRESHOLD": "0"}
     resident = {k: run_ranks(_two_sizes, 2, k, env=env, fresh=True) for k in (1, 2, 3, 5)}
     print(

@@ -84,7 +84,7 @@ class _Played:
         self.ahead = [self._ahead(rank) for rank in range(self._size)]
 
     def finish(self, weights: list[float]) -> None:
-        """Make the update in flight; `weights`: of the ranks behind it."""
+        """Make the update in flight; `weights`: of the ranks' gradients in it."""
         if self._flight:
             mean = [
                 sum(weight * one for weight, one in zip(weights, many, strict=True)) / sum(weights)

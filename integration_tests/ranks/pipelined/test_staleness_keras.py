@@ -89,7 +89,7 @@ def test_weights_that_are_loaded_meanwhile_stay(rank: int, size: int, hvd: Any) 
     model.w.assign([7.0, 8.0, 9.0])
     with model.optimizer.real_weights():
         assert numpy(model.w).tolist() == [7.0, 8.0, 9.0]
-    # Without help there is nothing to come back from.
+    # Without help the weights are the real ones already.
     plain = _model(0.1, 0.9, "pipelined", "plain")
     _step(plain, 5)
     before = numpy(plain.w).tolist()

@@ -1,4 +1,4 @@
-"""Help against stale gradients for PyTorch: what is computed is the recursion of PipeMare's formulas, on every rank."""
+"""Help against stale gradients for PyTorch: results equal the recursion of PipeMare's formulas, on every rank."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_dropped_batches_keep_the_scale_of_their_loss(rank: int, size: int) -> N
             tf.cond(drop, lambda: tf.constant(0), update)
 
         steps = 8
-        for number in range(steps):  # what is dropped is the answer to this step
+        for number in range(steps):  # the result of this step is dropped
             step(tf.constant(2.0**number), tf.constant(number == 4))
         hvd.drain_tape(optimizer, [variable], name=name)
         wanted = 2**steps - 1 - 2 ** (4 - (k - 1))

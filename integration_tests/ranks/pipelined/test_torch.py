@@ -61,7 +61,7 @@ def _model(label: str, exchange: Any, **choices: Any) -> Any:
 
 
 def _train(parameters: Any, optimizer: Any, data: Any, steps: int, pause: random.Random | None = None) -> str:
-    """A digest of the weights after so many steps."""
+    """A digest of the weights after `steps` steps."""
     for _ in range(steps):
         optimizer.zero_grad()
         for parameter in parameters:

@@ -1,4 +1,4 @@
-"""What goes on working under a pipelined exchange, and what is refused."""
+"""Features that keep working with a pipelined exchange, and refused ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.native.library import loaded
 
 
 def _one(label: str, exchange: Any = "pipelined", lr: float = 1.0, **choices: Any) -> Any:
-    """A parameter whose gradient is what it is multiplied by, and its optimizer."""
+    """A parameter whose gradient is its factor in the loss, and its optimizer."""
     weight = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([weight], lr=lr), [(label, weight)], op=hvd.Sum, exchange=exchange, **choices
@@ -62,7 +62,7 @@ def test_clipping_sees_the_gradients_that_are_applied(rank: int, size: int) -> N
 
 @ranks(2)
 def test_grad_scaler_whose_scale_changes_meanwhile(rank: int, size: int) -> None:
-    """An overflow of one step skips the update that its gradients are for, on all ranks, and no other."""
+    """An overflow skips only the update of that step's gradients, on all ranks."""
     weight, optimizer = _one("scaled")
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=2)
     applied = 0.0
@@ -163,7 +163,7 @@ def _leave(rank: int, size: int) -> None:
 
 
 def test_rank_that_dies_while_results_are_in_flight() -> None:
-    # Rank 0 is told by its connection to the dead one; rank 2, which waits for rank 0, when its time is up.
+    # Rank 0 notices through its connection to the dead rank; rank 2, which waits for rank 0, after its timeout.
     limited = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}
     with pytest.raises(RankFailed) as caught:
         run_ranks(_leave, 3, env=limited, fresh=True, grace_s=20)

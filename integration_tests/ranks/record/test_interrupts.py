@@ -1,4 +1,4 @@
-"""Ctrl-C ends `paceline record` wherever Python happens to be, and leaves no rank behind."""
+"""Ctrl-C ends `paceline record` at any point of Python's execution, and leaves no rank running."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        # A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
+        # A shell that starts the tests in the background lets them, and their children, ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
 
@@ -146,7 +146,7 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
 
 @ranks(2, fresh=True)
 def test_interrupt_ends_a_meeting(rank: int, size: int, tmp_path: Path) -> None:
-    """The first rank waits for the others, who come later, and is interrupted; all go on."""
+    """The first rank waits for the others, which are late, and is interrupted; all continue."""
     if rank == 0:
         before = signal.signal(signal.SIGALRM, _interrupted)
         signal.setitimer(signal.ITIMER_REAL, 0.3)

@@ -1,4 +1,4 @@
-"""`paceline run` and `paceline record` under the real horovodrun, with a script that knows nothing of Paceline."""
+"""`paceline run` and `paceline record` under the real horovodrun, with a script without any call of Paceline."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_armed_steps(rank: int, size: int, hvd: Any, fusion: str) -> None:
 
 @ranks(2, 3, env=ARMED, hvd="paceline.torch")
 def test_other_operations_between_the_halves(rank: int, size: int, hvd: Any) -> None:
-    """Metrics and reads between them: armed or given up, numbers are those of one process."""
+    """Metrics and reads between steps: armed or aborted, numbers equal one process's."""
     training = _Training(rank, size, "between")
     ask_for("torch", "none")
     step_until("torch", lambda _: training.step())
@@ -113,7 +113,7 @@ def test_a_flag_that_one_rank_raises_in_a_half_ends_the_step_on_all(rank: int, s
 
 @ranks(2, 3)
 def test_state_follows_shards_that_move(rank: int, size: int) -> None:
-    """A parameter that comes later, a replaced one, and a load of the whole state: shards are cut anew."""
+    """A parameter added later, a replaced one, and a load of the whole state: shards are computed again."""
     training = _Training(rank, size, "moves")
     for _ in range(3):
         training.step()

@@ -1,6 +1,6 @@
-"""The split exchange on ranks: what waits for weights, who has the optimizer's state, what is refused.
+"""The split exchange on ranks: waits for weights, owners of the optimizer's state, refusals.
 
-Ranks own shards of all parameters where the optimizer is element-wise, else whole parameters.
+Ranks own shards of all parameters if the optimizer is element-wise, else whole parameters.
 """
 
 from __future__ import annotations

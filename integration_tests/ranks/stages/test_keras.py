@@ -1,5 +1,6 @@
-"""hvd.Pipeline of Keras, on TensorFlow and on PyTorch: equal to one process, and to training with the weights that
-schedules say.
+"""hvd.Pipeline of Keras, on TensorFlow and on PyTorch.
+
+It equals one process, and training with the weights of the schedule.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ def _batches(steps: int, rows: int = 10) -> list[tuple[Any, Any]]:
 
 
 def _exact() -> float:
-    """TensorFlow's optimizer of graphs merges operations, in other ways for other graphs, and a pass of one stage is a
-    graph of its own: sums are rounded differently.
+    """Tolerance with TensorFlow.
+
+    TensorFlow's optimizer of graphs merges operations differently in different graphs, and a pass of one stage is a
+    separate graph: sums are rounded differently.
     """
     return 0.0 if keras.backend.backend() == "torch" else 1e-12
 

@@ -43,7 +43,7 @@ def test_training_and_evaluation_equal_one_process(rank: int, size: int) -> None
         with pytest.raises(hvd.UsageError, match="has 2 rows: expected one number, of 3"):
             pipeline.step(*text(0, 2))
         unlike = text(0, 7)[0], text(0, 4)[1]
-        for call in (pipeline.step, pipeline.evaluate):  # a loss that broadcasts would say nothing
+        for call in (pipeline.step, pipeline.evaluate):  # a loss that broadcasts would prove nothing
             with pytest.raises(hvd.UsageError, match=f"stage 0 has 7 rows, the target of stage {size - 1} has 4"):
                 call(*unlike)
     for name, one in pipeline.state_dict()["model"].items():
@@ -91,7 +91,7 @@ def test_replicas_of_tied_stages(rank: int, size: int) -> None:
 
 
 def half(inputs: dict[str, Tensor], target: dict[str, Tensor], replica: int) -> tuple[Any, Any]:
-    """Of each micro-batch of the whole, of 4 rows, those of one of two pipelines."""
+    """Return the share of one of two pipelines: 2 rows of each micro-batch of 4."""
 
     def rows(one: Tensor) -> Tensor:
         return one.view(2, 2, 2, *one.shape[1:])[:, replica].flatten(0, 1)
@@ -122,7 +122,7 @@ def test_dropout_masks_differ_between_stages_and_repeat_with_the_seed(rank: int,
         )
         batches = []
         for _ in range(3):
-            batches.append(torch.randn(4, 16))  # by all ranks: the first needs it, and others draw as many numbers
+            batches.append(torch.randn(4, 16))  # by all ranks: the first needs it, and others draw equally many numbers
             pipeline.step(batches[-1], torch.zeros(4, 16))
         found = [mask for layer in pipeline.module if isinstance(layer, Noted) for mask in layer.masks]
         pipeline.close()
@@ -134,7 +134,7 @@ def test_dropout_masks_differ_between_stages_and_repeat_with_the_seed(rank: int,
     other, _ = masks(2)
     assert not any(torch.equal(one, two) for one, two in zip(own, other, strict=True))
     assert len({tuple(one.flatten().tolist()) for one in own}) == len(own) == 6
-    # A script's own numbers are the same on all ranks, whatever its stage has drawn.
+    # A script's own random numbers are the same on all ranks, whatever its stage has drawn.
     name = "test_dropout_masks_differ"
     everyones = hvd.allgather_object((torch.stack(own), batches), name=name)
     for one in range(size):

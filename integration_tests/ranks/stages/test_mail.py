@@ -1,4 +1,4 @@
-"""Messages between ranks, beside Horovod's collectives: what arrives, in which order, and what cannot be asked for."""
+"""Messages between ranks, in addition to Horovod's collectives: contents, order, and refused requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _mail(process_set_id: int = 0) -> Any:
 
 
 def _values(sender: int, number: int, size_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Bytes that tell whose and which message it is."""
+    """Bytes that identify sender and message."""
     return ((np.arange(size_bytes) * 7 + sender * 101 + number * 13) % 256).astype(np.uint8)
 
 
@@ -152,7 +152,7 @@ def test_closing_waits_for_all_and_another_mail_begins_empty(rank: int, size: in
 def test_memory_is_kept_as_long_as_a_message_is_in_flight(rank: int, size: int) -> None:
     mail = _mail()
     if rank == 0:
-        operation = mail.send(1, 0, _values(0, 1, 5_000_001).data)  # the array itself is gone
+        operation = mail.send(1, 0, _values(0, 1, 5_000_001).data)  # the array itself is freed
         _ = [np.ones(5_000_001, np.uint8) for _ in range(4)]
         hvd.barrier()
         mail.wait(operation)

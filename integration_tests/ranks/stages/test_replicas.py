@@ -77,7 +77,7 @@ def test_replicas_count_as_many_rows_as_they_have(rank: int, size: int) -> None:
         flying: list[Any] = [[torch.zeros_like(one) for one in parameters]] if exchange == "pipelined" else []
         for step, counts in enumerate(rows):
             shares = [data(10 * step + replica, count or 4) for replica, count in enumerate(counts)]
-            if not counts[pipeline.replica]:  # the replica takes part without data, whatever its gradients are
+            if not counts[pipeline.replica]:  # the replica takes part without data, with arbitrary gradients
                 shares[pipeline.replica] = (shares[pipeline.replica][0] * torch.nan, shares[pipeline.replica][1])
             pipeline.weight = counts[pipeline.replica]
             found = pipeline.step(*shares[pipeline.replica])
@@ -126,7 +126,7 @@ def late(whole: list[tuple[Tensor, Tensor]], k: int) -> dict[str, Tensor]:
 
 
 def apart(shares: list[list[tuple[Tensor, Tensor]]], every: int) -> dict[str, Tensor]:
-    """The weights of processes that train alone and average after so many updates, and at the end."""
+    """Weights of processes that train separately and average after a number of updates, and at the end."""
     models = [net() for _ in shares]
     optimizers = [momentum(model.parameters()) for model in models]
     steps = len(shares[0])
@@ -166,7 +166,7 @@ def test_exchanges_mean_what_they_mean_to_an_optimizer(rank: int, size: int) -> 
 
 
 class Times(torch.nn.Module):
-    """Its gradient is what goes in, added up."""
+    """Its gradient is the sum of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ def test_codecs_and_collectives_are_those_asked_for(rank: int, size: int) -> Non
         assert (choice.codec, choice.collective) == (codec, "linear")
         loss = pipeline.step(torch.full((2, 5), value), torch.zeros(2))
         assert loss == 2 * 2 * 5 * value  # of two replicas with two rows
-        # Rows are added up here, so that two replicas' sums travel.
+        # Rows are accumulated here, so that sums of two replicas are sent.
         assert torch.equal(pipeline.module[0].weight, 1 - torch.full((5,), 2 * 2 * arrives))
         pipeline.close()
 
@@ -204,7 +204,7 @@ def test_what_exchanges_keep_is_saved(rank: int, size: int) -> None:
     def weights(pipeline: Any) -> dict[str, Tensor]:
         return {name: one.clone() for name, one in pipeline.state_dict()["model"].items()}
 
-    # In one group: where an encoding loses what may depend on what travels together.
+    # In one group: the rounding error of an encoding may depend on the tensors of one message.
     for exchange in ({"codec": "bf16", "error_feedback": True, "groups": 1}, {"exchange": hvd.Pipelined(k=3)}):
         straight = made(**exchange)
         for batch in given[:5]:

@@ -1,6 +1,4 @@
-"""hvd.Pipeline over Horovod's connections: equal to one process, and to training with the weights that schedules
-say.
-"""
+"""hvd.Pipeline over Horovod's connections: equal to one process, and to training with the schedule's weights."""
 
 from __future__ import annotations
 

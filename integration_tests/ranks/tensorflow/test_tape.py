@@ -174,7 +174,7 @@ def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
 @pytest.mark.parametrize("inside", [False, True])
 @ranks(2, more=(3,), env=TENSORFLOW)
 def test_weights(rank: int, size: int, inside: bool, exchange: str) -> None:
-    """sum(w g) / sum(w); the gradient of a rank with the weight 0 is NaN. What is in flight is saved and drained."""
+    """sum(w g) / sum(w); the gradient of a rank with the weight 0 is NaN. Gradients in flight are saved and drained."""
     one = tf.Variable(tf.zeros([3], tf.float64))
     chosen = hvd.Partial(quorum=size) if exchange == "partial" else exchange
     name = f"weighted{inside}{exchange}"

@@ -40,7 +40,7 @@ def test_set_to_none_is_passed_on(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_a_pass_too_many_is_an_error_that_names_the_gradient(rank: int, size: int) -> None:
-    """It is refused before it touches a gradient that travels: the update is that of the passes before it."""
+    """It is refused before it touches a gradient in flight: the update is that of the passes before it."""
     expected = net()
     train(expected, _optimizer(expected, 1), rank, steps=1)
     model = net()
@@ -93,7 +93,7 @@ def test_an_accumulation_can_be_ended_early_and_dropped(rank: int, size: int) ->
 
 @ranks(2)
 def test_closures_see_combined_gradients_and_the_same_loss(rank: int, size: int) -> None:
-    """LBFGS evaluates the closure as often as the loss tells it to: ranks that saw their own would part ways."""
+    """LBFGS evaluates the closure depending on the loss: ranks with different losses would diverge."""
     model, alone = net(), net()
     held, plain = (
         torch.optim.LBFGS(one.parameters(), max_iter=8, line_search_fn="strong_wolfe") for one in (model, alone)
@@ -130,7 +130,7 @@ def test_a_closure_may_return_a_number_or_nothing(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_the_rest_of_an_epoch_after_a_drain(rank: int, size: int) -> None:
-    """Two of four passes and one step() make an update, also where drain() came between."""
+    """Two of four passes and one step() make an update, also with a drain() in between."""
     for exchange in ("sync", "pipelined", hvd.Partial(quorum=size), "local"):
         weight = torch.nn.Parameter(torch.zeros(3))
         optimizer = hvd.DistributedOptimizer(

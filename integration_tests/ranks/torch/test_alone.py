@@ -1,4 +1,4 @@
-"""On one rank the wrapped optimizer is the held one: same results bit for bit, same face, no work of ours."""
+"""On one rank the wrapped optimizer behaves as the held one: same results bit for bit, same interface, no overhead."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _scaled_steps(model: Any, optimizer: Any, scaler: Any, rank: int, *, unscale
         loss = scaler.scale(loss_of(model, rank, step))
         if (rank, step) in ((1, 2), (0, 5)):
             loss = loss * float("inf")
-            time.sleep(0.2)  # whoever looks at the other rank's gradients too early sees no infinity there
+            time.sleep(0.2)  # a rank that reads the other's gradients too early sees no infinity there
         loss.backward()
         if unscale == "synchronize":
             optimizer.synchronize()
@@ -93,7 +93,7 @@ def test_unscaled_gradients_are_the_combined_ones(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_a_rank_without_gradients_after_a_skipped_step(rank: int, size: int) -> None:
-    """The gradients are dropped behind the optimizer's back, and then rank 1 has none: still it must take part."""
+    """The script drops the gradients itself, and then rank 1 has none: it must still take part."""
     model, optimizer, scaler = _setting()
     (scaler.scale(loss_of(model, rank, 0)) * float("inf" if rank == 0 else 1)).backward()
     scaler.step(optimizer)

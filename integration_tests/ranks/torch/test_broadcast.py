@@ -15,7 +15,7 @@ TYPES = [torch.bfloat16, torch.complex64, torch.complex128, torch.float8_e4m3fn,
 
 
 def _of_all_kinds(rank: int) -> dict[str, torch.Tensor]:
-    """Tensors of every type and layout, whose values tell the rank."""
+    """Tensors of every type and layout, whose values identify the rank."""
     tensors = {str(dtype): (torch.arange(15).reshape(3, 5) + rank).to(torch.float32).to(dtype) for dtype in TYPES}
     image = torch.arange(2 * 3 * 5 * 7, dtype=torch.bfloat16).reshape(2, 3, 5, 7) + rank
     tensors["channels_last"] = image.float().to(memory_format=torch.channels_last)

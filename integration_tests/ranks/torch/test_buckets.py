@@ -1,4 +1,4 @@
-"""Small gradients that travel as one tensor: the same as if each travelled by itself, in fewer operations."""
+"""Small gradients that are sent as one tensor: results as if each were sent alone, in fewer operations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _exchanges(size: int) -> dict[str, Any]:
 
 
 def _wrapped(model: Any, label: str, optimizer: Any = None, **options: Any) -> Any:
-    """Wrapped with momentum, which a gradient of zeros moves, under a name of its own."""
+    """Wrapped with momentum, which a gradient of zeros moves, under a separate name."""
     import paceline.torch as hvd
 
     _runs[label] += 1
@@ -84,7 +84,7 @@ def _frozen(model: Any, optimizer: Any, rank: int) -> None:
 
 
 def _replaced(model: Any, optimizer: Any, rank: int) -> None:
-    """Scripts that put another tensor in the place of a gradient, before and between."""
+    """Scripts that replace the tensor of a gradient, before and between."""
     for step in range(5):
         optimizer.zero_grad()
         model.weights[2].grad = torch.full((LENGTHS[2],), float(step + rank))
@@ -179,7 +179,7 @@ class _Copies(TorchDispatchMode):
 
 @ranks(2, hvd="paceline.torch")
 def test_one_operation_a_bucket_and_one_copy_a_gradient(rank: int, size: int, hvd: Any) -> None:
-    """Operations of Horovod and copies, counted: of a step that makes gradients anew, and of one that adds to them."""
+    """Operations of Horovod and copies, counted: in a step that allocates gradients, and in one that adds to them."""
     for label, exchange in _exchanges(size).items():
         model = _Many()
         optimizer = _wrapped(model, f"counted.{label}", exchange=exchange)
@@ -195,7 +195,7 @@ def test_one_operation_a_bucket_and_one_copy_a_gradient(rank: int, size: int, hv
                 optimizer.synchronize()
             assert copies.counts == ({} if in_place else {"_foreach_copy_": len(LENGTHS)}), label
             optimizer.step()
-        # A pipelined bucket may still travel when its answer is there.
+        # A pipelined bucket may still be in flight when its answer is there.
         ByHand.wait(functools.partial(_has_sent, record, 2))
         hvd.barrier()
         assert len(_sent(record)) == 2, (label, _sent(record))
@@ -263,7 +263,7 @@ def test_gradients_that_a_script_keeps_or_owns(rank: int, size: int, hvd: Any) -
 
 @ranks(2, hvd="paceline.torch")
 def test_which_gradients_travel_together(rank: int, size: int, hvd: Any) -> None:
-    """Large ones, those of other types, sparse ones and those of a group travel by themselves, on all ranks alike."""
+    """Large gradients, other types, sparse ones and groups are sent separately, on all ranks alike."""
     model = torch.nn.ParameterDict({
         "a": torch.ones(3), "large": torch.ones(99), "b": torch.ones(4), "wide": torch.ones(2).double(),
         "c": torch.ones(1), "wider": torch.ones(5).double(), "brain": torch.ones(2).bfloat16(),

@@ -52,7 +52,7 @@ def test_discarded_batches_were_not_seen(rank: int, size: int) -> None:
         model, plain = net(), net()
         _train(model, _wrapped(model, label, exchange, **options), rank, "AabCDcdEfHg", size)
         _train(plain, _wrapped(plain, f"{label}.plain", exchange, **options), rank, "abcdfg", size)
-        # Sums of more than two depend on what they travel with, and means are rounded.
+        # Sums of more than two depend on the other tensors of the message, and means are rounded.
         tolerance = 0.0 if size == 2 and label != "partial" else 1e-3 if label == "half" else 1e-6
         torch.testing.assert_close(
             parameters(model),
@@ -82,7 +82,7 @@ def test_sparse_gradients_are_dropped(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_discarding_after_a_look_at_the_combined_gradients(rank: int, size: int) -> None:
-    """After synchronize() it is what synchronize() put there that is dropped."""
+    """After synchronize() its stored results are dropped."""
     p = torch.nn.Parameter(torch.zeros(3))
     for label, exchange in (("sync", "sync"), ("pipelined", "pipelined")):
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [(f"looked.{label}", p)], exchange=exchange)
@@ -124,7 +124,7 @@ def test_late_gradients_of_a_partial_exchange_are_dropped_and_replicas_brought_t
     for step in range(4):
         update(optimizer, (p * (1.0 + rank)).sum())
         if rank == 0 and step == 1:
-            hvd.allreduce(torch.zeros(1), name="late.gate")  # rank 1 is three steps behind
+            hvd.allreduce(torch.zeros(1), name="late.gate")  # rank 1 is delayed by three steps
     if rank == 1:
         hvd.allreduce(torch.zeros(1), name="late.gate")
     optimizer.discard()

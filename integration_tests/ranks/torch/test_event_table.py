@@ -1,4 +1,4 @@
-"""Every event of docs/developers/events.md under every exchange: after it, training goes on as that of one process."""
+"""Every event of docs/developers/events.md under every exchange: training then continues as in one process."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def not_finite(training: EventTraining) -> None:
 
 
 def absent_on_one_rank(training: EventTraining) -> None:
-    """Each rank lacks another gradient; in the first update, too, before ranks know what is dense."""
+    """Each rank lacks a different gradient, also in the first update, before ranks know which are dense."""
     for number in range(2):
         if number:
             training.steps()
@@ -92,7 +92,7 @@ def absent_on_one_rank(training: EventTraining) -> None:
 
 
 def absent_on_all_ranks(training: EventTraining) -> None:
-    """A parameter that nobody uses yet stays as it is, then comes into use."""
+    """A parameter that no rank uses yet stays unchanged, then is used."""
     for _ in range(3):
         training.optimizer.zero_grad()
         training.count(list("ab"))
@@ -122,7 +122,7 @@ def frozen_and_thawed(training: EventTraining) -> None:
 
 
 def replaced_or_added(training: EventTraining) -> None:
-    """Another parameter in the place of one, then another in a group of its own, each after a drain."""
+    """Replace a parameter, then add one in a separate group, each after a drain."""
     training.steps()
     training.check()
     old = training.weights["b"]
@@ -198,7 +198,7 @@ def _load(training: EventTraining, saved: bytes) -> None:
 
 
 def saved_and_loaded(training: EventTraining) -> None:
-    """Each rank its own file, into another optimizer; what came after saving is forgotten."""
+    """Each rank loads its own file into another optimizer; updates after saving are dropped."""
     training.steps()
     saved = _saved(training)
     for _ in range(2):
@@ -210,14 +210,14 @@ def saved_and_loaded(training: EventTraining) -> None:
 
 
 def new_world(training: EventTraining) -> None:
-    """As an elastic reset with gradients in flight: ranks go on from what they committed."""
+    """As an elastic reset with gradients in flight: ranks continue from their committed state."""
     training.steps()
     saved = _saved(training)
     training.step()
     training.optimizer.zero_grad()
     training.backward()
     training.hvd.barrier()
-    training.optimizer.forget()  # as TorchState does; of ranks that begin anew nobody is through
+    training.optimizer.forget()  # as TorchState does; of ranks that restart none is through
     training.hvd.shutdown()
     training.hvd.init()
     _load(training, saved)

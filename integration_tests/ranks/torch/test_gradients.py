@@ -1,4 +1,4 @@
-"""Which gradients travel, under which names, and what comes back: unused, frozen, sparse, strided, compiled."""
+"""Exchanged gradients, their names and results: unused, frozen, sparse, strided, compiled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_parameters_added_later(rank: int, size: int) -> None:
     model(a=2.0 * rank).backward()
     optimizer.step()
     optimizer.add_param_group({"params": [model.b], "lr": 2.0})
-    optimizer.held.add_param_group({"params": [model.c], "lr": 4.0})  # behind our back
+    optimizer.held.add_param_group({"params": [model.c], "lr": 4.0})  # without the wrapper's knowledge
     for _ in range(2):
         update(optimizer, model(a=2.0 * rank, b=2.0 * rank, c=2.0 * rank))
     assert [p[0].item() for p in model.parameters()] == [-3.0, -4.0, -8.0]
@@ -31,7 +31,7 @@ def test_parameters_added_later(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_a_sparse_gradient_that_some_ranks_lack(rank: int, size: int) -> None:
-    """Rank 1 cannot know that the gradient is sparse elsewhere: dense zeros would never meet the gathered rows."""
+    """Rank 1 cannot know that the gradient is sparse elsewhere: dense zeros would never match the gathered rows."""
     model = torch.nn.ModuleDict(
         {"table": torch.nn.Embedding(5, 2, sparse=True), "late": torch.nn.Embedding(4, 2, sparse=True)}
     )
@@ -45,7 +45,7 @@ def test_a_sparse_gradient_that_some_ranks_lack(rank: int, size: int) -> None:
         optimizer.step()
         assert model["table"].weight.grad.is_sparse
     assert model["table"].weight[:, 0].tolist() == [-2.0, -2.0, 0.0, 0.0, -2.0]
-    # Nobody had a gradient for this one so far: its zeros were dense, and so are its gradients from now on.
+    # No rank had a gradient for this one so far: its zeros were dense, and so are its gradients from now on.
     optimizer.zero_grad()
     if rank == 0:
         model["late"](torch.tensor([3])).sum().backward()
@@ -137,7 +137,7 @@ def test_shapes_that_differ_are_an_error_that_names_the_gradient(rank: int, size
 def test_a_name_in_use_by_another_optimizer_is_an_error_that_says_so(rank: int, size: int) -> None:
     models = [Branches("same_name"), Branches("same_name")]
     first, second = (wrapped(model) for model in models)
-    if rank == 0:  # rank 1 has not started, so the first gradient is still travelling
+    if rank == 0:  # rank 1 has not started, so the first gradient is still in flight
         models[0](same_name=1.0).backward()
         with pytest.raises(hvd.UsageError, match=r"named 'same_name' is already travelling(.|\n)*prefixes"):
             models[1](same_name=1.0).backward()
@@ -170,7 +170,7 @@ def test_gradients_with_a_graph_of_their_own_are_refused(rank: int, size: int) -
 
 
 def _edit(gradient: Any, how: str) -> Any:
-    """What a script makes of a gradient."""
+    """Edit a gradient as a script might."""
     if how == "in place":
         return gradient.mul_(2.0)
     return None if how == "dropped" else gradient * 2.0
@@ -178,7 +178,7 @@ def _edit(gradient: Any, how: str) -> Any:
 
 @ranks(2)
 def test_gradients_changed_in_flight_are_refused(rank: int, size: int) -> None:
-    """On all ranks or on one; in a bucket, alone, and in a group. The remedy in the message is the right result."""
+    """On all ranks or on one; in a bucket, alone, and in a group. The remedy in the message gives the right result."""
     kinds: dict[str, Any] = {"bucket": {"bucket_bytes": 1 << 16}, "single": {"bucket_bytes": 0}, "group": {"groups": 1}}
     for exchange in ("sync", "pipelined", hvd.Partial(quorum=size), "local"):
         for kind, options in kinds.items():
@@ -266,7 +266,7 @@ def test_a_compiled_step_of_the_held_optimizer(rank: int, size: int) -> None:
 @pytest.mark.more
 @ranks(2)
 def test_a_compiled_training_step(rank: int, size: int) -> None:
-    """The user compiles a function that holds all of a step; what cannot be compiled runs as it is."""
+    """The user compiles a function with the whole step; parts that cannot be compiled run uncompiled."""
     model, plain = net(), net()
     optimizer = wrapped(model, lr=0.1)
 

@@ -1,4 +1,4 @@
-"""When a gradient is taken: in backward passes alone, after the user's hooks, and never out of memory in use."""
+"""Time at which gradients are taken: only in backward passes, after the user's hooks, and never from memory in use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.torch.optimizer.hooks import lent
 
 
 class _Late(torch.autograd.Function):
-    """Passes its gradient on when an exchange that began meanwhile has ended."""
+    """Passes its gradient on after exchanges that began meanwhile have ended."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Any) -> Any:
@@ -80,7 +80,7 @@ def test_a_gradient_given_by_hand_to_two_parameters(rank: int, size: int) -> Non
     model["a"].grad = model["b"].grad = torch.full((3,), 2.0 + rank)
     optimizer.step()
     assert [model[name].tolist() for name in "ab"] == [[-2.5] * 3] * 2
-    # A buffer of the user's for all gradients stays what it is.
+    # A user's buffer for all gradients stays in use.
     buffer = torch.zeros(6)
     model["a"].grad, model["b"].grad = buffer[:3], buffer[3:]
     (model["a"] * (1.0 + rank) + model["b"] * (3.0 + rank)).sum().backward()
@@ -91,7 +91,7 @@ def test_a_gradient_given_by_hand_to_two_parameters(rank: int, size: int) -> Non
 
 @ranks(1)
 def test_gradients_of_usual_layers_are_not_copied(rank: int, size: int) -> None:
-    """What nothing else uses stays where the backward pass put it, whatever views lie between."""
+    """Gradients without other users stay where the backward pass stored them, whatever views lie between."""
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 5, 3), torch.nn.BatchNorm2d(5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(45, 7),
         torch.nn.Unflatten(1, (1, 7)), torch.nn.TransformerEncoderLayer(7, 1, 9, batch_first=True), torch.nn.LSTM(7, 3),
@@ -128,7 +128,7 @@ def test_autograd_grad_takes_no_part_in_the_exchange(rank: int, size: int) -> No
             if rank == 0:
                 penalty(50 + step)
             loss_of(model, rank, step).backward()
-            penalty(60 + step)  # while gradients travel
+            penalty(60 + step)  # while gradients are in flight
             if step == 1:
                 optimizer.synchronize()
                 combined = [parameter.grad.clone() for parameter in model.parameters()]
@@ -173,7 +173,7 @@ def test_users_hooks_come_first_whenever_they_were_registered(rank: int, size: i
 
 @ranks(2)
 def test_parameters_that_change_under_the_hooks(rank: int, size: int) -> None:
-    """Converted, frozen and unfrozen, tied, accumulated from a retained graph: every gradient is seen when it comes."""
+    """Converted, frozen and unfrozen, tied, accumulated from a retained graph: no gradient is missed."""
     model = torch.nn.ParameterDict({name: torch.zeros(3) for name in ("plain", "frozen", "tied")})
     model["frozen"].requires_grad_(False)
     optimizer = _wrapped(model, "changing", lr=1.0, backward_passes_per_step=2)

@@ -1,4 +1,4 @@
-"""What late gradients must not do: reach a parameter that was frozen meanwhile, upset schedulers, refuse closures."""
+"""Late gradients must not reach a parameter frozen meanwhile, disturb schedulers, or refuse closures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from integration_tests.support.torch_training import closure_of, loss_of, net, p
 
 
 class _Numbered:
-    """Parameters whose gradient in step t is 2^t (times 2/3 and 4/3 on two ranks); weights tell what was applied."""
+    """Parameters whose gradient in step t is 2^t (times 2/3 and 4/3 on two ranks); weights show the applied ones."""
 
     def __init__(self, label: str, names: str, exchange: Any, groups: Any = None) -> None:
         self.parameters = {name: torch.nn.Parameter(torch.zeros(3, dtype=torch.float64)) for name in names}
@@ -50,10 +50,10 @@ def test_an_unfrozen_parameter_gets_no_gradient_from_before(rank: int, size: int
             model.step(step, rank, frozen="b" if step in (3, 4) else "")
         model.optimizer.drain()
         assert model.updates["a"] == [2**step for step in range(9)]
-        # What was in flight when b was frozen is gone; no update has a gradient of zeros in its place.
+        # Gradients in flight when b was frozen are dropped; no update has zeros in their place.
         assert model.updates["b"] == [2**step for step in range(9) if not 3 - (k - 1) <= step <= 4]
 
-        # All that travelled so far is frozen, all else thawed.
+        # All parameters used so far are frozen, all others unfrozen.
         model = _Numbered(f"swapped.{k}", "ab", hvd.Pipelined(k=k))
         for step in range(8):
             model.step(step, rank, frozen="b" if step < 4 else "a")

@@ -55,7 +55,7 @@ def _setting(optimizer: str, feature: str, dtype: torch.dtype) -> Setting:
 
 def _row(rank: int, size: int, row: Row) -> None:
     feature = FEATURES[row.feature]
-    # Of three ranks the order of sums is Horovod's; only the precision can say that nothing else differs.
+    # With three ranks Horovod determines the order of sums; only the precision can show that nothing else differs.
     dtype = torch.float64 if size > 2 and feature.dtype is torch.float32 else feature.dtype
     choices: dict[str, Any] = {
         "sync": {},
@@ -95,7 +95,7 @@ def _plan(run: OnRanks, prefix: str) -> None:
     if _planned == prefix:
         return
 
-    # Asking for something else in between makes the ranks measure anew.
+    # A request for another policy in between makes the ranks measure again.
     hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0), fusion="threshold")
     hvd.barrier()
     run.build()

@@ -1,4 +1,4 @@
-"""What users ask whether they have it: the types that paceline.torch names, and hvd.Sync."""
+"""Public types of paceline.torch for isinstance checks, and hvd.Sync."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Gradients on GPUs of a Horovod without GPU operations: nothing is read before it has been copied to CPU memory.
+"""Gradients on GPUs with a Horovod without GPU operations: nothing is read before it has been copied to CPU memory.
 
-No GPU is needed: support/late_copy.cc hands in what Horovod's face for PyTorch hands in for such gradients.
+No GPU is needed: support/late_copy.cc submits what Horovod's PyTorch module submits for such gradients.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_partial_exchange_waits_for_the_copy(rank: int, size: int, late_copy: Pa
 
 @ranks(2)
 def test_names_of_our_own_operations_are_refused(rank: int, size: int, late_copy: Path) -> None:
-    """Frameworks put a prefix before names, or take letters only; C++ may hand in anything."""
+    """Frameworks prefix names or restrict their characters; C++ may submit any name."""
     for name in ("control.0.0.1.0", "note.x", "anything"):
         with pytest.raises(AssertionError, match=rf"rank {rank} expected a name that a user may give.*Give it another"):
             _allreduce(late_copy, f"\x7fpaceline.{name}", 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""Parameters that are replaced, and those of two optimizers."""
+"""Replaced parameters, and parameters of two optimizers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_parameter_of_two_live_optimizers_is_refused(rank: int, size: int) -> 
             model(encoder=2.0, first=4.0, second=8.0).backward()
         hvd.barrier()
         del two
-        # One that is dropped, with its scheduler, is no other owner.
+        # A dropped optimizer, with its scheduler, does not count as another owner.
         alone = Branches("a")
         for _ in range(2):
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(alone.parameters(), lr=1.0), exchange=exchange)
@@ -124,7 +124,7 @@ def test_a_parameter_of_two_live_optimizers_is_refused(rank: int, size: int) -> 
 
 @ranks(2, env=debug(codec_least_bytes=0))
 def test_a_parameter_does_not_inherit_what_a_codec_lost_of_the_one_before(rank: int, size: int) -> None:
-    """bfloat16 has 1 and 1.0078: of 1.003 the second one would arrive as that, with what was lost of the first."""
+    """bfloat16 has 1 and 1.0078: with the residual of the first 1.003, the second would arrive as 1.0078."""
     import paceline.torch as hvd
 
     hvd.init()

@@ -1,4 +1,4 @@
-"""What a PyTorch optimizer saves: tensors and numbers alone, which torch.load reads by default, and plain arrays."""
+"""Saved state of a PyTorch optimizer: only tensors, numbers and plain arrays, which torch.load reads by default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _loaded_by_default(state: Any) -> Any:
 
 
 def _plain(value: Any) -> bool:
-    """Whether this is made of NumPy arrays, numbers and their containers."""
+    """True if a value consists of NumPy arrays, numbers and their containers."""
     if isinstance(value, dict):
         return all(isinstance(key, (str, int)) and _plain(one) for key, one in value.items())
     if isinstance(value, (list, tuple)):
@@ -29,7 +29,7 @@ def _plain(value: Any) -> bool:
 
 
 def _made(case: str, choices: dict[str, Any]) -> tuple[list[Any], Any]:
-    """A table of embeddings and a bias, in one group where that can be, and their optimizer."""
+    """An embedding table and a bias, in one group where possible, and their optimizer."""
     table = torch.nn.Parameter(torch.zeros(5, 3, dtype=torch.float64))
     bias = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16 if case == "corrected" else torch.float64))
     groups = None if case in ("sparse", "corrected") else [[table, bias]]
@@ -58,7 +58,7 @@ def test_state_of_every_exchange_loads_by_default(rank: int, size: int) -> None:
         first, optimizer = _made(case, choices)
         for number in range(3):
             _step(case, rank, first, optimizer, number)
-            hvd.barrier()  # all ranks save where they have made the same calls
+            hvd.barrier()  # all ranks save after the same calls
         state, values = _loaded_by_default([optimizer.state_dict(), [weight.detach() for weight in first]])
         in_flight = optimizer.in_flight()
         assert _plain(in_flight), (case, in_flight)

@@ -29,7 +29,7 @@ def _states_equal(optimizer: Any, name: str) -> None:
 
 @ranks(2)
 def test_only_the_root_has_loaded_a_checkpoint(rank: int, size: int) -> None:
-    """The other rank gets its state from a step with zero gradients, whose weight decay must not move its model."""
+    """The other rank gets its state from a step with zero gradients, whose weight decay must not change its model."""
     model = net()
     if rank == 0:
         checkpoint = torch.optim.AdamW(model.parameters(), lr=0.03, weight_decay=0.5)
@@ -107,7 +107,7 @@ def test_one_rank_of_an_elastic_job_is_ready_for_more(rank: int, size: int) -> N
 
 @ranks(2, fresh=True)
 def test_a_new_start_of_horovod_between_backward_and_step(rank: int, size: int) -> None:
-    """What was travelling and what was agreed belongs to the old ranks; training goes on with the new ones."""
+    """Gradients in flight and agreements belong to the old ranks; training continues with the new ones."""
     model = torch.nn.ModuleDict({"table": torch.nn.Embedding(5, 2, sparse=True), "out": torch.nn.Linear(2, 1)})
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())

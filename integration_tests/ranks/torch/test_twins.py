@@ -34,7 +34,7 @@ def _step(weights: list[Any], optimizer: Any, slope: float) -> None:
 
 
 def _trained(rank: int, size: int, exchange: Any, names: list[str] | None) -> None:
-    """Each of two optimizers is stepped in turn, and gets what was handed in for it."""
+    """Step two optimizers in turn; each gets its own gradients."""
     twins = [_optimizer(exchange, names, [(3,), (5,)]) for _ in range(2)]
     for step in range(STEPS):
         for number, (weights, optimizer) in enumerate(twins):
@@ -48,7 +48,7 @@ def _trained(rank: int, size: int, exchange: Any, names: list[str] | None) -> No
 
 @ranks(2)
 def test_twins_never_share_a_gradient(rank: int, size: int) -> None:
-    """Whether their names are made from places in their groups, or equal ones were given."""
+    """With names made from positions in groups, and with equal given names."""
     for exchange in ("pipelined", hvd.Pipelined(k=3), "solo"):
         for names in (None, ["twin.a", "twin.b"]):
             _trained(rank, size, exchange, names)
@@ -66,7 +66,7 @@ def test_synchronous_twins_may_travel_at_the_same_time(rank: int, size: int) -> 
 
 @ranks(2)
 def test_state_of_one_optimizer_goes_on_in_another_of_the_same_names(rank: int, size: int) -> None:
-    """What travels under other names than those given is saved under those given."""
+    """State is saved under the given names even if operations have others."""
     for names in (None, ["again.a", "again.b"]):
         first_weights, first = _optimizer("pipelined", names, [(3,), (5,)])
         _step(first_weights, first, 7.0 + rank)
@@ -79,7 +79,7 @@ def test_state_of_one_optimizer_goes_on_in_another_of_the_same_names(rank: int, 
 
 @ranks(2)
 def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> None:
-    """Its last gradients were in flight; others of its parameters' names, with other shapes, come after it."""
+    """Its last gradients were in flight; the next optimizer has the same names and other shapes."""
     in_flight = InFlight(loaded("torch"), 0)
     for turn, shape in enumerate([(3,), (4, 2), (5,)]):
         channel = f"allreduce.{f'optimizer{turn}.' if turn else ''}pipelined.sweep"
@@ -87,7 +87,7 @@ def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> 
         for step in range(2):
             _step(weights, optimizer, float(step + 1))
         assert weights[0].flatten()[0].item() == -size
-        # In one turn the last gradient travels when its optimizer goes: then the next one waits for it.
+        # In one turn the last gradient is in flight when its optimizer is dropped: then the next one waits for it.
         if turn != 1:
             assert in_flight.settle(channel) == 1
         del optimizer, weights
@@ -98,7 +98,7 @@ def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> 
 
 @ranks(2)
 def test_names_that_another_owner_takes_over(rank: int, size: int) -> None:
-    """As those of Keras' optimizers and tapes, which may be made anew under their names."""
+    """As names of Keras' optimizers and tapes, which may be made again under their names."""
     in_flight = InFlight(loaded("torch"), 0)
     name, exchange = "taken.over", (PIPELINED, 2, 0)
 

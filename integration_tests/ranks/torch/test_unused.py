@@ -14,11 +14,11 @@ from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.ranks import ranks
 
-# By step: what each rank multiplies a parameter with; what it does not name has no gradient there.
+# By step: each rank's factor of a parameter; a parameter without factor has no gradient there.
 STEPS: list[tuple[dict[str, float], dict[str, float]]] = [
     ({"a": 2.0, "b": 4.0}, {"a": 4.0}),  # "b" on one rank alone, "c", "d" and "e" on none
     ({"a": 2.0, "b": 4.0}, {"a": 4.0, "b": 6.0}),
-    ({"a": 6.0}, {"c": 2.0, "b": 8.0}),  # "c" comes
+    ({"a": 6.0}, {"c": 2.0, "b": 8.0}),  # "c" arrives
     ({"a": 2.0, "c": 4.0, "d": 2.0}, {"b": 2.0, "d": 6.0}),  # "d" on both
     ({"a": 2.0, "b": 2.0, "c": 4.0, "d": 8.0}, {"a": 4.0}),
 ]

@@ -197,7 +197,7 @@ def _ten_armed_steps(rank: int, size: int, hvd: Any, weighted: bool) -> dict[str
 
 @ranks(2, env=ARMED, hvd="paceline.torch")
 def test_armed_steps_and_what_a_weight_costs(rank: int, size: int, hvd: Any) -> None:
-    """As many messages, and one element more for each gradient."""
+    """The number of messages is the same, with one element more for each gradient."""
     without, with_weights = (_ten_armed_steps(rank, size, hvd, weighted) for weighted in (False, True))
     gradients = 4
     assert with_weights["messages"] == without["messages"]
@@ -207,7 +207,7 @@ def test_armed_steps_and_what_a_weight_costs(rank: int, size: int, hvd: Any) -> 
 
 @ranks(2, 3, hvd="paceline.torch")
 def test_late_gradients_keep_their_weight(rank: int, size: int, hvd: Any) -> None:
-    """The last rank comes late to the first round: its gradient is in the second, which divides by all that came."""
+    """The last rank is late to the first round: its gradient is in the second, which divides by all contributions."""
     parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([parameter], lr=1.0), [("late", parameter)], exchange=hvd.Partial(quorum=size - 1 or 1)
@@ -301,7 +301,7 @@ def test_saved_in_flight(rank: int, size: int, hvd: Any, case: str) -> None:
 
 @ranks(2, hvd="paceline.torch")
 def test_discarded(rank: int, size: int, hvd: Any) -> None:
-    """A batch that is dropped leaves what is in flight as it was."""
+    """A dropped batch does not change gradients in flight."""
     model = net()
     optimizer = _optimizer("pipelined_flat", model, size)
     for step in range(STEPS):
@@ -318,7 +318,7 @@ def test_discarded(rank: int, size: int, hvd: Any) -> None:
 
 @ranks(2, hvd="paceline.torch")
 def test_nothing_on_all_ranks(rank: int, size: int, hvd: Any) -> None:
-    """Gradients are zeros, and one rank says so, once."""
+    """Gradients are zeros, and one rank reports it, once."""
     said: list[str] = []
     vars(weighing)["tell"] = said.append
     model = net()
@@ -389,7 +389,7 @@ def test_weights_on_some_ranks_only(rank: int, size: int, hvd: Any, case: str) -
 @pytest.mark.parametrize("codec", ["bf16", "q8"])
 @ranks(2, 3, hvd="paceline.torch")
 def test_codecs(rank: int, size: int, hvd: Any, codec: str, bucket_bytes: int) -> None:
-    """Gradients are rounded, weights are not: gradients that a codec carries exactly have exact means."""
+    """Gradients are rounded, weights are not: gradients that a codec encodes exactly have exact means."""
     parameters = [torch.nn.Parameter(torch.zeros(1024)), torch.nn.Parameter(torch.zeros(3))]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(parameters, lr=1.0), [(f"{codec}{bucket_bytes}.{n}", one) for n, one in enumerate(parameters)],
@@ -410,7 +410,7 @@ def test_codecs(rank: int, size: int, hvd: Any, codec: str, bucket_bytes: int) -
 
 @ranks(2, hvd="paceline.torch")
 def test_bfloat16(rank: int, size: int, hvd: Any) -> None:
-    """It travels as float32, with the weight of float32 behind it."""
+    """It is sent as float32, followed by the weight as float32."""
     parameter = torch.nn.Parameter(torch.zeros(5, dtype=torch.bfloat16))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("narrow", parameter)])
     optimizer.weight = 3000 + rank

@@ -1,8 +1,9 @@
 """Trainers with their default settings under every exchange: replicas end equal, and as one process.
 
-One process has the batches of all ranks, and for `pipelined` an optimizer that is a step behind. What `local` makes,
-whose only average is here the last one, is the mean of the models of one process for each share. Partial exchanges
-have no such reference, because a round has the gradients of whoever has come: they learn, and replicas end equal.
+One process has the batches of all ranks, and for `pipelined` an optimizer that is delayed by one step. The result of
+`local`, whose only average here is the last one, is the mean of the models of one process for each share. Partial
+exchanges have no such reference, because a round has the gradients that have arrived: training converges, and replicas
+end equal.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ EXCHANGES = ("sync", "pipelined", "local", *PARTIAL)
 BATCH, BATCHES, EPOCHS, RATE = 8, 24, 2, 2e-3
 EXACT = 1e-9  # of the largest parameter: sums of all ranks are made in another order
 
-# Trains a model with an optimizer, under an exchange or as one process (None), on batches of so many rows of this data.
-# Returns the wrapped optimizer, to be drained; None where the trainer has done so.
+# Trains a model with an optimizer, under an exchange or as one process (None), on batches of the given number of rows
+# of this data. Returns the wrapped optimizer, to be drained; None where the trainer has drained it.
 Trains = Callable[[Any, Any, Any, TensorDataset, int, str], Any]
 
 
@@ -97,7 +98,7 @@ TRAINERS: dict[str, Trains] = {"huggingface": _huggingface, "lightning": _lightn
 
 
 def _data(size: int) -> tuple[TensorDataset, list[TensorDataset]]:
-    """All data, and each rank's: batch by batch, the ranks' batches together are those of one process."""
+    """All data, and each rank's: batch by batch, the ranks' batches together equal one process's."""
     from paceline.examples import digits_torch
 
     images, labels, *_ = digits_torch.data(0, 1)

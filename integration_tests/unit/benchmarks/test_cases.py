@@ -1,4 +1,4 @@
-"""The harness of benchmarks: the table of cases, the command, turns and ratios, and what is predicted."""
+"""The harness of benchmarks: the table of cases, the command, turns and ratios, and predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarks train: networks, plans that ranks wait for, late ranks and uneven batches."""
+"""Trainings of benchmarks: networks, plans that ranks wait for, late ranks and uneven batches."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_the_closed_forms_are_what_every_rank_waits(ranks: int) -> None:
 
 
 def test_a_late_rank_saves_the_transfer() -> None:
-    # Of 4 ranks 2 come in time and wait 1 and 0 skews; the others take the result without the transfer of 0.4 skews.
+    # Of 4 ranks 2 arrive in time and wait 1 and 0 skews; the others get the result without the transfer of 0.4 skews.
     assert model.with_transfer([2], 4, 0.4) == pytest.approx(1 / 4 - 0.4 / 2)
     assert model.with_transfer([4, 4], 4, 0.4) == pytest.approx(1.5)
 

@@ -1,4 +1,4 @@
-"""Emulated hosts: arguments that cannot be, and the switch that holds frames, between sockets in place of links."""
+"""Emulated hosts: invalid arguments, and the switch that delays frames, between sockets instead of links."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ class Cabled:
         self.switch = Switch(self.at_switch, latency_ns, most_held_bytes)
 
     def heard(self, host: int) -> bytes:
-        """The text of the next frame that a host gets."""
+        """Return the text of the next frame that a host gets."""
         return self.at_hosts[host].recv(1 << 17)[OFFLOAD_BYTES + 12 :]
 
     def nothing_for(self, *hosts: int) -> bool:
-        """Whether nothing waits for these hosts; what the switch has handed on so far is there."""
+        """True if no frame waits for these hosts; frames that the switch has sent so far are there."""
         return not select.select([self.at_hosts[host] for host in hosts], [], [], 0)[0]
 
 

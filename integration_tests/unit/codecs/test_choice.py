@@ -1,4 +1,4 @@
-"""codec=, error_feedback= and collective=: what they mean beside the variables, and what is refused."""
+"""codec=, error_feedback= and collective=: their meaning in addition to the variables, and refused values."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _short(choice: Choice) -> tuple[str, bool, str, str]:
 @pytest.mark.parametrize(
     ("variables", "arguments", "expected"),
     [
-        # As Horovod does it: names say nothing.
+        # As Horovod does it: names specify nothing.
         ({}, {}, ("none", False, "horovod", "")),
         ({}, {"codec": "none", "collective": "horovod"}, ("none", False, "horovod", "")),
-        # Otherwise they say how values travel, and by what, where that is not what variables say.
+        # Otherwise names specify encoding and collective, if these differ from the variables.
         ({"CODEC": "q8"}, {}, ("q8", True, "direct", ">q8>")),
         ({"CODEC": "q8", "COLLECTIVE": "ring"}, {"codec": "q8"}, ("q8", True, "ring", ">q8>")),
         ({"CODEC": "q8", "DEBUG": "codec_error_feedback=no"}, {}, ("q8", False, "direct", ">q8_plain>")),
@@ -111,7 +111,7 @@ def test_bfloat16_gradients_travel_as_two_bytes_over_our_own_collectives(monkeyp
         config.begin()
         other = choice_asked().bfloat16
         assert other is not None and _short(other) == ("bf16", False, "direct", mark)
-    # Also where the collective is asked for here: the variable says another.
+    # Also if the collective is requested here: the variable has another value.
     monkeypatch.delenv("PACELINE_COLLECTIVE")
     config.begin()
     other = choice_asked(collective="ring").bfloat16

@@ -1,4 +1,4 @@
-"""Names say how operations travel; residuals are kept as long as who made them, and saved by whose they are."""
+"""Names select encoding and collective of operations; residuals live as long as their owner, and are saved by owner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _handles = itertools.count(-1, -1)
 
 
 class Library:
-    """Stands in for a library: what names were told, and their residuals."""
+    """Fake of a library: received names, and their residuals."""
 
     def __init__(self) -> None:
         self._handle = next(_handles)
@@ -67,7 +67,7 @@ def _begin(travel: Travel, name: str, dtype: str = "float32", members: Sequence[
 @pytest.mark.parametrize("choice", [Q8, BF16, Choice("none", 0, False, "ring", 1, own_collective=True)])
 def test_a_name_says_how_it_travels_unless_it_is_to_arrive_as_it_is(choice: Choice) -> None:
     assert choice.mark and unmarked(f"allreduce.net.{choice.mark}fc.weight") == "allreduce.net.fc.weight"
-    assert unmarked("a>b>c d") == "ac d" and unmarked("a>B>c") == "a>B>c"  # a user's own, which is only looked at here
+    assert unmarked("a>b>c d") == "ac d" and unmarked("a>B>c") == "a>B>c"  # a user's own, which is only read here
 
 
 def test_whole_numbers_are_refused_and_bfloat16_has_a_choice_of_its_own() -> None:
@@ -75,8 +75,8 @@ def test_whole_numbers_are_refused_and_bfloat16_has_a_choice_of_its_own() -> Non
     with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
         _begin(travel, "steps", dtype="int32")
     by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
-    _begin(by_variable, "steps", dtype="int32")  # the library lets them travel as they are
-    # Bfloat16 has a choice of its own.
+    _begin(by_variable, "steps", dtype="int32")  # the library sends them unencoded
+    # Bfloat16 has a separate choice.
     travel = Travel(Library(), ProcessSet(), Choice("none", 0, False, "ring", 1, bfloat16=BF16))  # type: ignore[arg-type]
 
     class Half:
@@ -117,13 +117,13 @@ def test_residuals_go_on_where_they_were_saved() -> None:
     other: Any = Library()
     loaded = Travel(other, ProcessSet(rank=1), Q8)
     loaded.load(state)
-    saved = loaded.state()  # nothing was handed in yet
+    saved = loaded.state()  # nothing was submitted yet
     assert saved is not None
     np.testing.assert_array_equal(saved["values"]["a"], [0, 1, 2])
     _begin(loaded, "group", members=["a", "b"])
     np.testing.assert_array_equal(other.residuals["allreduce.a", 0], [0, 1, 2])
     assert ("allreduce.b", 0) not in other.residuals
-    # What came since is dropped where another state is loaded.
+    # Residuals made since are dropped when another state is loaded.
     loaded.load(None)
     assert other.residuals == {} and loaded.state() is None
 

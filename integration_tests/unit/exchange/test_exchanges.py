@@ -1,4 +1,4 @@
-"""Exchanges: declarations, the table of events, arguments of wrappers, files of what is in flight, statistics."""
+"""Exchanges: declarations, the table of events, arguments of wrappers, saved state in flight, statistics."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_ranks_differ_in_is_told_by_its_name() -> None:
     assert exchange_asked(Pipelined(k=1)) == exchange_asked("sync") == Sync()
     assert declaration_of(Pipelined(k=1)) is declaration_of(Sync())
     assert agreement(Pipelined(k=1, warmup_steps=3), 4) == agreement(Sync(), 4)
-    # States say whose they are.
+    # States contain their owner.
     assert described(Pipelined(k=3).tag) == "those of k=3"
     assert described(Partial().tag) == "send buffers of a partial exchange"
     assert len({declaration.settings().tag for declaration in DECLARATIONS}) == len(DECLARATIONS)
@@ -172,7 +172,7 @@ def test_what_arguments_ask_for_and_that_a_codec_beside_a_compression_is_refused
     assert (found.choice.codec, found.choice.error_feedback, found.choice.own_codec) == ("q8", False, True)
     nothing = asked(*NONE_GIVEN)
     assert nothing.fusion is None and nothing.exchange == Sync() and not nothing.choice.own_codec
-    # A codec beside a compression is refused.
+    # A codec in addition to a compression is refused.
     none, other = object(), object()
     found = asked(None, None, "q8", None, None)
     found.check(none, none)

@@ -1,4 +1,4 @@
-"""The split exchange without ranks: owners, who refuses it, and parameters whose values are on their way."""
+"""The split exchange without ranks: owners, refusals, and parameters whose values are in flight."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_optimizers_whose_updates_may_depend_on_other_parameters_are_refused() -
 
 
 def _layer() -> tuple[torch.nn.Linear, list[int], Arriving]:
-    """A layer whose new values, all 2, are on their way; how often they were waited for."""
+    """A layer whose new values, all 2, are in flight; counts waits for them."""
     layer, waits = torch.nn.Linear(3, 2), [0]
     parameters = list(layer.parameters())
 

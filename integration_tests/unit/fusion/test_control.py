@@ -141,7 +141,7 @@ def test_policy_that_fails_at_planning_anew_keeps_the_last_plan() -> None:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
-    """A library whose bridge is a fake; threads end at once, and the test looks itself."""
+    """A library whose bridge is a fake; threads end at once, and the test polls itself."""
     monkeypatch.setattr(control, "Bridge", lambda library: FakeBridge())
     monkeypatch.setattr(native_world, "_processes", {})
     monkeypatch.setattr(Control, "_run", lambda self: None)

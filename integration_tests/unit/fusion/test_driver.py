@@ -1,4 +1,4 @@
-"""The driver of merging against a fake of the bridge: what it asks for, when, and what it tells.
+"""The driver of merging against a fake of the bridge: its requests, their times, and its reports.
 
 The measured gradients, in the order of their numbers, are a, loss (not in every step), c, d and b. d and c appear
 together, b and a ten milliseconds later; the best plan sends each pair as one message, and all times follow by hand.
@@ -42,7 +42,7 @@ def measured(start_up_s: float = 5e-3, steps: int = 24, **changes: Any) -> Measu
 
 
 class FakeBridge(Bridge):
-    """Stands in for Horovod's library: keeps what it is asked, and answers what the test says."""
+    """Fake of Horovod's library: records requests, and returns the test's answers."""
 
     def __init__(self, process_set: int = 0, status: Status | None = STATUS) -> None:
         self.sets = {process_set: status}
@@ -105,14 +105,14 @@ class Run:
         return status
 
     def look(self, later: int = 0, **changes: Any) -> State:
-        """The state after one look, `later` steps later."""
+        """The state after one poll, `later` steps later."""
         steps = self.status.steps + later
         self.bridge.sets[self.process_set] = replace(self.status, steps=steps, **changes)
         self.driver.look()
         return self.driver.state
 
     def looks(self, *later: int, **changes: Any) -> str:
-        """The states after looks so many steps later each."""
+        """States after polls, each a given number of steps later."""
         return " ".join(self.look(steps, **changes).name for steps in later)
 
     def to(self, state: State, answer: Measurement | str | None = None) -> Run:
@@ -132,7 +132,7 @@ class Run:
 
 
 def groups_sent(values: Sequence[float], tensors: int = len(TENSORS)) -> list[int]:
-    """Per tensor; behind them is how many parts it goes in."""
+    """Return the group of each tensor; in `values` the numbers of parts follow."""
     return [int(value) - 1 for value in values[-2 * tensors : -tensors]]
 
 
@@ -313,7 +313,7 @@ ALIKE = measured(samples=[(4096.0, 1.0)] * 2)
 @pytest.mark.parametrize("state", [State.ACTIVE, State.WATCHING])
 def test_plan_that_is_gone_is_made_anew(state: State) -> None:
     run = Run().to(state)
-    # The ranks disagreed and agreed again between two looks: the library follows no plan any more.
+    # The ranks disagreed and agreed again between two polls: the library follows no plan any more.
     assert run.look(version=0) is State.AGREEING
     run.to(State.ACTIVE)
     assert run.status.version == 2
@@ -325,7 +325,7 @@ def test_plans_that_never_come_into_force_and_ranks_that_nobody_has_heard() -> N
     assert run.looks(OFFER_STEPS - 1, 1) == "OFFERING AGREEING"
     run.to(State.ACTIVE)
     assert run.calls().count(ControlOp.PLAN) == 2
-    # Nothing is said of ranks that nobody has heard.
+    # Ranks without a report are not mentioned.
     run = Run(agreed=False)
     run.looks(*[1] * 2 * DISAGREEMENT_LOOKS)
     assert run.lines == []

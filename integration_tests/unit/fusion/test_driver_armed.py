@@ -1,4 +1,4 @@
-"""The driver where plans are made for armed steps, and where plans are on trial.
+"""The driver with plans for armed steps, and with plans on trial.
 
 The gradients are those of test_driver.py: pairs that appear ten milliseconds apart.
 """
@@ -21,19 +21,19 @@ from paceline.fusion.offer import EXPECTED
 from paceline.fusion.resolve import resolve
 from paceline.fusion.trial import SIGNIFICANCE, WINDOW_STEPS, Trial
 
-_EXPECTED = 4  # where a plan that travels has what is expected of it (offer.py)
+_EXPECTED = 4  # index of the expectations in a plan message (offer.py)
 RUNNING = ArmedReport("armed", "", steps=90, messages=90)
-# What tells armed steps from others is a start-up of 12 ms: twice that, which armed plans allow for, is less dear where
-# two overlap than one message that waits for all, and that is best where they do not. A gradient takes 1 ms, as does a
-# round; the last one comes at 10.1 ms.
+# A start-up of 12 ms distinguishes armed steps from others. Armed plans assume twice that. Two groups that overlap then
+# cost less than one message that waits for all; one message is best if they do not overlap. A gradient takes 1 ms, as
+# does a round; the last one arrives at 10.1 ms.
 SLOW_S = 13e-3
 ONE = [0, -1, 0, 0, 0]
-# d and c begin at 1.1 ms and end at 15.1; b and a begin at 10.1, and have their start-up behind them at 22.1.
+# d and c begin at 1.1 ms and end at 15.1; b and a begin at 10.1, and their start-up ends at 22.1.
 PAIRS_S, ONE_S = 14e-3, 17e-3
 
 
 def exposed_s(run: Run) -> float:
-    """What the plan that was offered last is expected to leave exposed."""
+    """Exposed seconds expected of the plan that was offered last."""
     values = [values for _, kind, values in run.bridge.asked if kind is ControlOp.PLAN][-1]
     return values[_EXPECTED + EXPECTED.index("exposed_s")] - 1
 
@@ -139,7 +139,7 @@ TRYING = replace(LIMITS, trial_steps=100)
 
 
 def trial_of(outcomes: str, most_steps: int = 100) -> Trial:
-    """A trial of pairs in which the plan was ahead ("+", by a tenth) or behind ("-")."""
+    """A trial of pairs in which the plan was faster ("+", by a tenth) or slower ("-")."""
     trial = Trial(most_steps)
     for outcome in outcomes:
         assert not trial.over
@@ -183,13 +183,13 @@ def test_each_side_is_as_often_first_and_no_trial_is_longer_than_its_steps() -> 
     trial, order = Trial(100), ""
     while not trial.over:
         order += "P" if trial.with_plan else "S"
-        trial.add(1.0, 9)  # a look that comes late finds more steps than a window needs
+        trial.add(1.0, 9)  # a late poll finds more steps than a window needs
     assert order.startswith("PSSPPSSP") and len(trial.planned_s) == len(trial.stock_s)
     assert 90 <= trial.steps <= 100 and not trial.plan_stays
 
 
 def drive(run: Run, planned_s: float, stock_s: float, most: int = 40) -> list[bool]:
-    """Let the driver go on while it tries; whether each window was the plan's."""
+    """Run the driver while it tries; return for each window whether it was the plan's."""
     windows: list[bool] = []
     while run.driver.state in (State.OFFERING, State.TRYING) and len(windows) < most:
         _, operation, values = run.bridge.asked[-1]
@@ -212,7 +212,7 @@ def test_the_loser_goes(planned_s: float, state: State) -> None:
     assert windows == [True, False, False, True] * 3
     assert run.driver.state is state
     assert run.status.steps - begun < 100
-    # What all ranks were told last.
+    # The last plan message to all ranks.
     assert bool(run.bridge.asked[-1][2][1]) is (state is State.ACTIVE)
     assert run.lines[1].endswith("the plan stays." if state is State.ACTIVE else "Horovod's own merging stays.")
     assert ("was not ahead" in run.driver.reason) is (state is State.STOCK)
@@ -224,7 +224,7 @@ def test_costs_that_drift_bring_another_trial() -> None:
     assert run.driver.state is State.STOCK
     run.bridge.answer = measured()
     assert run.looks(99, 1, 0) == "STOCK WATCHING STOCK", "nothing has changed"
-    # Start-ups cost so much now that all gradients go in one message.
+    # Start-ups now cost so much that one message for all gradients is best.
     run.bridge.answer = measured(start_up_s=14e-3)
     assert run.looks(100, 0) == "WATCHING OFFERING"
     drive(run, 0.9, 1.0)
@@ -236,7 +236,7 @@ def test_what_promises_next_to_nothing_or_says_what_is_merged_is_not_tried() -> 
     run = Run(limits=TRYING).to(State.STOCK, measured(compute_s=30.0))
     assert ControlOp.PLAN not in run.calls()
     assert "too little to be tried" in run.driver.reason
-    # What says what is merged is not tried.
+    # Plans that only state groups are not tried.
     assert [name for name in ("none", "single", "mgwfbp", "optimal") if tried(resolve(name))] == ["mgwfbp", "optimal"]
     assert tried(resolve(users))
 

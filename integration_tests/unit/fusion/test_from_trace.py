@@ -34,8 +34,10 @@ def order(rank: int) -> list[int]:
 def recorded_rank(
     rank: int, size: int, steps: int, ready_s: Sequence[float] = READY_S, at_once: Sequence[str] = ()
 ) -> RankTrace:
-    """Every tensor alone, each message after one round of coordination but those `at_once`, which follow the message
-    before them; the first three steps are ten times slower.
+    """A trace with every tensor alone, in one round of coordination per message.
+
+    Messages in `at_once` have no round: they follow the message before them. The first three steps are ten times
+    slower.
     """
     number = {tensor: place for place, tensor in enumerate(order(rank))}
     made = []
@@ -140,7 +142,7 @@ def test_one_disturbed_step_changes_nothing() -> None:
 
 
 def test_costs_are_of_ranks_that_waited_least_and_rounds_of_messages_agreed_on_alone() -> None:
-    """Rank 0 enters early and waits within the message; where nobody else saw it, rank 0's time stands."""
+    """Rank 0 enters early and waits within the message; if no other rank saw it, rank 0's time counts."""
     merged = recorded(2, 6)
     early = [
         replace(step, collectives=tuple(replace(one, start_s=one.start_s - 1e-4) for one in step.collectives))
@@ -154,7 +156,7 @@ def test_costs_are_of_ranks_that_waited_least_and_rounds_of_messages_agreed_on_a
     # Coordination is that of messages that were not agreed on together.
     one = recorded_rank(0, 1, 8, at_once=("fc.bias", "conv0.weight", "bn.weight"))
     assert from_trace.measure(Trace(1, (one,)), 0.0).coordination_s == pytest.approx(COORDINATION_S, abs=1e-9)
-    # Of messages that find nothing under way it is less by half a cycle.
+    # Messages that find none in flight take half a cycle less.
     one = recorded_rank(0, 1, 5, ready_s=[0.01 * place for place in range(len(NAMES))])
     found = from_trace.measure(Trace(1, (one,)), 2e-4)
     assert found.coordination_s == pytest.approx(COORDINATION_S - 1e-4, abs=1e-9)

@@ -54,7 +54,7 @@ def test_every_message_pays_one_round_and_those_of_armed_steps_pay_one_together(
     plan = planned("none", coordination_s=0.5, armed=True)
     assert plan.armed
     assert (plan.starts_s, plan.ends_s) == ([1.0, 4.0, 8.5], [8.5, 9.5, 13.5])
-    # What is no plan of several groups is not armed.
+    # Policies without a plan of several groups are not armed.
     for policy in ("threshold", "single"):
         alone = planned(policy, coordination_s=0.5)
         assert planned(policy, coordination_s=0.5, armed=True) == replace(alone, predicted=plan.predicted)
@@ -85,7 +85,7 @@ def test_optimal_in_armed_steps() -> None:
     plan = planned("optimal", gradients, model, armed=True)
     assert plan.named_groups == [["a"], ["b"], ["b"], ["b"], ["c"]]
     assert planned("optimal", gradients, model).named_groups == [["a"], ["b", "c"]]
-    # Ready at once: rounds and start-ups that come one after another are dear, those that overlap are not.
+    # Rounds and start-ups are expensive in sequence, and cheap if they overlap.
     gradients = [Gradient(str(n), size, ready_s) for n, (size, ready_s) in enumerate([(1, 0.0), (9, 6.0), (9, 9.0)])]
     negotiated, armed = planned("optimal", gradients), planned("optimal", gradients, armed=True)
     assert negotiated.named_groups == [["0"], ["1", "2"]]
@@ -96,12 +96,12 @@ def test_optimal_in_armed_steps() -> None:
     dear = CostModel.linear(4.0, 0.0)
     single = planned("optimal", [replace(one, ready_s=0.0) for one in gradients], dear, coordination_s=9.0, armed=True)
     assert (single.groups, single.ends_s, single.armed) == ([[0, 1, 2]], [13.0], False)
-    # Groups of armed steps are not larger than what is packed beside others.
+    # Groups of several gradients in armed steps have at most 8 MiB.
     sizes = [3 << 20, 20 << 20, 5 << 20, 5 << 20, 3 << 20]
     gradients = [Gradient(str(n), size, float(n)) for n, size in enumerate(sizes)]
     slow = CostModel.linear(0.1, 1e-6)
     plan = planned("optimal", gradients, slow, armed=True)
-    # What is larger by itself travels by itself. The wire is full, so that fewer groups would be as good otherwise.
+    # A larger gradient is sent alone. The link is saturated, so that fewer groups would be as good otherwise.
     assert all(len(group) == 1 or sum(sizes[n] for n in group) <= 8 << 20 for group in plan.groups), plan.groups
     assert max(map(len, plan.groups)) > 1
     # And in parts, if that is more than 8 MiB.
@@ -359,7 +359,7 @@ def test_ring_speed_ups_of_googlenet(googlenet: Model, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", TREE_SPEED_UPS)
 def test_double_tree_speed_ups_of_googlenet(googlenet: Model, policy: str) -> None:
-    """The paper prints no constants for its trees; these, fitted and rounded, come within 1.5 % of its curves."""
+    """The paper prints no constants for its trees; these, fitted and rounded, are within 1.5 % of its curves."""
     found = [
         googlenet.speed_up(policy, workers, CostModel.linear(2 * math.log2(workers) * 1e-4, 3.84e-9))[0]
         for workers in TREE_WORKERS

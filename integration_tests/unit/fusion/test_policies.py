@@ -1,4 +1,4 @@
-"""Fusion policies: how they are named, registered, told apart and carried to other processes."""
+"""Fusion policies: naming, registration, identity and serialization to other processes."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_functions_that_cannot_travel_and_texts_that_cannot_be_used() -> None:
         resolve(as_text((2, 7), b""))
     with pytest.raises(UserError, match="mine cannot be loaded here: ModuleNotFoundError"):
         resolve(as_text(sys.version_info[:2], b"cno_such_thing\nf\n."))
-    # Function that cannot travel.
+    # A function that cannot be pickled.
     lock = threading.Lock()
     table = os.urandom(200_000)
     with pytest.raises(UserError, match="cannot be sent to the ranks: TypeError"):

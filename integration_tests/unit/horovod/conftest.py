@@ -13,13 +13,13 @@ from paceline.horovod.archive import fetch
 
 @pytest.fixture
 def settings(tmp_path: Path) -> config.Settings:
-    """A cache of its own, which is not there yet."""
+    """A separate cache, which does not exist yet."""
     return config.read({"PACELINE_CACHE_DIR": str(tmp_path / "cache")})
 
 
 @pytest.fixture
 def with_archive(settings: config.Settings) -> config.Settings:
-    """A cache of its own that has the archive."""
+    """A separate cache that contains the archive."""
     settings.cache_dir.mkdir()
     archive = fetch(config.read().cache_dir)
     (settings.cache_dir / archive.name).symlink_to(archive)
@@ -28,7 +28,7 @@ def with_archive(settings: config.Settings) -> config.Settings:
 
 @pytest.fixture
 def without_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """pip finds nothing but what is in this folder."""
+    """pip finds only the contents of this folder."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     (tmp_path / "links").mkdir()

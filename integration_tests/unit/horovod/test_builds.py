@@ -68,7 +68,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def source(pristine: Path, tmp_path: Path) -> Path:
-    """A copy of what is edited: the published source without what it brings of others but Gloo."""
+    """A copy of the sources to edit: the published source, of whose third-party sources only Gloo."""
 
     def ignore(folder: str, names: list[str]) -> set[str]:
         return set(names) - {"gloo"} if Path(folder).name == "third_party" else set()
@@ -76,7 +76,7 @@ def source(pristine: Path, tmp_path: Path) -> Path:
     return shutil.copytree(pristine, tmp_path / "source", ignore=ignore)
 
 
-# How often each hook is called, by file.
+# Number of calls of each hook, by file.
 CALLS = {
     "common/controller.cc": "Popped OverrideReady ExtraReadyNames OwnsReadiness Fuse Cacheable GatherRequests "
     "SendResponses SendRequests ReceiveResponses",
@@ -155,7 +155,7 @@ def stray_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The files of a CUDA toolkit that CMake looks for, in the folder that HOROVOD_CUDA_HOME names."""
+    """The files of a CUDA toolkit that CMake searches, in the folder HOROVOD_CUDA_HOME."""
     home = tmp_path / "cuda"
     _nvcc(home / "bin", f"echo 'Cuda compilation tools, release {CUDA}, V{CUDA}.48'; echo '#$ TOP={home}' >&2")
     for name in ("include/cuda_runtime.h", "lib64/libcudart.so", "lib64/libcudart_static.a"):
@@ -230,7 +230,7 @@ def test_key_has_the_mpi_that_was_found() -> None:
 
 
 def torch_with_cuda(folder: Path) -> None:
-    """Lay the installed PyTorch into `folder`, by links, as one that says that it is a CUDA build."""
+    """Link the installed PyTorch into `folder`, as one that reports to be a CUDA build."""
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None
     real = Path(spec.origin).parent
@@ -277,11 +277,11 @@ def test_stray_nvcc_does_not_keep_cmake_from_its_work(
 
 
 BUILD_TIMEOUT_S = 600
-# Each fails while CMake looks around, or with the first file that is compiled.
+# Each fails while CMake inspects the machine, or with the first compiled file.
 FAST = {"HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_TENSORFLOW": "1", "CCACHE_DISABLE": "1"}
 _FOR_GLOO = 'case "$*" in *gloo/*.cc*) {} ;; esac\nexec c++ "$@"\n'
 _INCLUDE = 'echo "#include <nccl.h>" | c++ -x c++ -c - -o /dev/null; exit 1'
-# Cause: what the problem and the remedy must contain, and lines of a shell script that stands for CXX.
+# Cause: required text of the problem and the remedy, and lines of a shell script that replaces CXX.
 ROWS: dict[str, tuple[str, str, str]] = {
     "CMake's error": (r"CMake Error at CMakeLists.txt:\d+ \(message\):\n  MPI is not installed, try changing", "", ""),
     "a broken compiler": (r"CMake Error.*\n(.*\n)*.*broken on purpose", "", "echo broken on purpose >&2; exit 1\n"),
@@ -319,7 +319,7 @@ def test_failed_build_shows_its_cause(
     assert len(error.value.problem.splitlines()) <= failures.SHOWN_LINES + 1
     log = re.search(r"The whole log is in (\S+\.log)", error.value.remedy)
     assert log and len(Path(log[1]).read_text().splitlines()) > failures.SHOWN_LINES
-    # What only says that something failed is not shown in place of the cause.
+    # A line that only reports a failure is not shown instead of the cause.
     assert "CalledProcessError" not in error.value.problem
     assert not list((with_archive.cache_dir / "wheels").glob("*"))
 

@@ -67,7 +67,7 @@ def test_wheel_that_was_changed_in_the_cache_is_not_installed(tmp_path: Path) ->
     assert "--force" in error.value.remedy
     with pytest.raises(UserError, match="is not the wheel that was built"):
         install.install(wheel)
-    # --force builds again: the changed one goes. Another build of the same inputs has other bytes.
+    # --force builds again: the changed wheel is replaced. Another build of the same inputs has other bytes.
     built.write_bytes(b"the same, built again")
     again = shelf.put(built, place, {"from": "tests"})
     assert shelf.found(place) == again != wheel
@@ -126,7 +126,7 @@ def test_an_installed_horovod_that_is_not_the_expected_one_is_refused(monkeypatc
 
 
 def wheel(folder: Path, **changed: Any) -> Path:
-    """A wheel with nothing in it but what a build here would be made from, and what is `changed` of that."""
+    """A wheel that contains only the inputs of a build on this machine, with the changes in `changed`."""
     folder.mkdir(exist_ok=True)
     made = folder / f"horovod-{BUILT_VERSION}-py3-none-any.whl"
     with zipfile.ZipFile(made, "w") as archive:
@@ -248,7 +248,7 @@ def test_unfit_temporary_folder(options: str, problem: str, remedy: str, folder:
 
 @pytest.mark.timeout(COMMAND_TIMEOUT_S)
 def test_program_that_may_not_run_is_named(folder: Path, with_archive: config.Settings) -> None:
-    """As where a security module forbids programs in temporary folders: only the build meets that."""
+    """As where a security module forbids programs in temporary folders: only the build is affected."""
     body = (
         "from paceline import config; from paceline.horovod import build, requirements\n"
         "requirements.temporary_folder = lambda: None\n"

@@ -70,7 +70,7 @@ def _identity(variable: str) -> str:
         (3, [[0, 1], [2, 3], [4]]),
         (9, [[0], [1], [2], [3], [4]]),
         ([["d", "a"]], [[3, 0], [1], [2], [4]]),
-        # A variable without a gradient is not there; one that is named twice travels once.
+        # A variable without a gradient is left out; one that is listed twice is sent once.
         ([["x"], ["e", "x", "e"], ["e"]], [[4], [0], [1], [2], [3]]),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command: what it refuses, in two lines with exit code 2; texts and tables fit into 60, 80 and 120 columns."""
+"""The command: refusals, in two lines with exit code 2; texts and tables fit into 60, 80 and 120 columns."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_unwritable_and_unknown_folders_are_done_without(monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", str(tmp_path))
     assert mistakes.cache_arguments([]) == []
 
-    # User whom the system does not know has a cache.
+    # A user unknown to the system has a cache.
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -280,7 +280,7 @@ WIDTHS = (60, 80, 120)
 
 
 def every_command(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of all commands, those of groups before those in them."""
+    """Words of all commands; a group's words precede those of its commands."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -318,7 +318,7 @@ def lines_of(capsys: pytest.CaptureFixture[str], table: Any) -> list[str]:
 
 
 def whole(lines: list[str], words: list[str]) -> None:
-    """Every one of `words` stands in one line, and nothing was cut off."""
+    """Assert that each of `words` is in one line, and nothing was truncated."""
     assert [word for word in words if not any(word in line for line in lines)] == []
     assert [line for line in lines if "…" in line] == []
 

@@ -1,4 +1,4 @@
-"""`paceline advise`: rows, recommendation, JSON and report from given traces, and what is refused before a run."""
+"""`paceline advise`: rows, recommendation, JSON and report from given traces, and refusals before a run."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_a_run_has_enough_when_all_ranks_or_the_clock_say_so() -> None:
 
 
 def test_updates_are_timed_by_the_largest_tensor() -> None:
-    """Beside it each rank averages a metric twice a step, which makes the recorder's steps shorter."""
+    """In addition each rank averages a metric twice a step, which makes the recorder's steps shorter."""
     whole = recorded()
     assert update_s(whole) == pytest.approx(10 * STEP_S)
     assert update_s(whole, 8) == pytest.approx(10 * STEP_S / 8)

@@ -1,4 +1,4 @@
-"""`paceline plan`: tables, JSON, the written plan, the picture, and what is refused."""
+"""`paceline plan`: tables, JSON, the written plan, the picture, and refusals."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_json_agrees_with_the_trace_and_with_itself() -> None:
     assert [group["tensors"] for group in found["groups"]] == [[name] for name in NAMES]
     assert [group["bytes"] for group in found["groups"]] == list(SIZES)
     assert found["groups"][-1]["end_s"] == found["predicted"]["none"]["finish_s"]
-    # The trace was made with every tensor alone, so this is what was measured.
+    # The trace was made with every tensor alone, so this row was measured.
     assert found["predicted"]["none"]["finish_s"] == pytest.approx(found["measured"]["finish_s"], rel=1e-6)
     assert found["predicted"]["none"]["messages"] == found["measured"]["messages"] == len(NAMES)
     assert found["predicted"][found["best"]]["finish_s"] == min(one["finish_s"] for one in found["predicted"].values())
@@ -165,8 +165,8 @@ def moved(change: Callable[[trace.Collective], trace.Collective], everywhere: bo
 
 
 def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(folder: Path) -> None:
-    # The last message of every step ends later than its cost says: 60 % on top of the whole. It waited before it began,
-    # as behind traffic that a trace does not have; its cost is the same.
+    # The last message of every step ends later than its cost predicts, by 60 % of the whole. It waited before it began,
+    # as after traffic that a trace does not have; its cost is the same.
     late_s = 0.6 * values()["measured"]["finish_s"]
     late = moved(lambda last: replace(last, start_s=last.start_s + late_s, end_s=last.end_s + late_s))
     trace.write(late, folder / "trace.json")
@@ -178,7 +178,7 @@ def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(fo
     remedies = values()["remedies"]
     assert remedies["recommended"] is None
     assert "no prediction can be relied on" in remedies["withheld"]
-    # Of another network the trace knows nothing.
+    # The trace has no data about another network.
     assert "Recommended" in invoke("trace.json", "--cost", "0.1,0").stdout
 
 
@@ -336,7 +336,7 @@ def test_messages_are_cut_where_the_backward_pass_ends() -> None:
     patches = [patch for bar in figure.axes[0].containers if isinstance(bar, BarContainer) for patch in bar.patches][1:]
     colours = [patch.get_facecolor() for patch in patches]
     assert colours[0] != colours[1] == colours[2]
-    # Messages of armed steps begin at 1, 4 and 8 ms and end at 8, 9 and 13: drawn behind each other.
+    # Messages of armed steps begin at 1, 4 and 8 ms and end at 8, 9 and 13: drawn one after another.
     armed = plans("none", GRADIENTS, 0.004, 1e-5, armed=True)
     assert bars(plan_plot.plan_figure(GRADIENTS, armed)) == [
         pytest.approx(bar) for bar in [(0, 1, 7), (0, 8, 1), (0, 9, 4)]

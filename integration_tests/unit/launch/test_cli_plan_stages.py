@@ -1,4 +1,4 @@
-"""`paceline plan stages`: the table of ticks, the figures of each stage, JSON, the picture, and what is refused."""
+"""`paceline plan stages`: the table of ticks, the figures of each stage, JSON, the picture, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks report of failures, which of them was first, and what is said."""
+"""Ranks' reports of failures, the choice of the first one, and the message."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Exit code: 1
 
 
 def exits(*ranks: tuple[int, int]) -> str:
-    """What horovodrun says of ranks that ended with these codes."""
+    """Output of horovodrun for ranks that ended with these codes."""
     return "".join(f"Process {rank} exit with status code {code}.\n" for rank, code in ranks)
 
 
@@ -72,7 +72,7 @@ def _files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(err: str, out: str = "", code: int = 1, hosts: Any = None) -> tuple[str, str, Verdict]:
-    """Collects the lines shown on both streams, and the verdict at the end."""
+    """Pass output through; return the lines shown on both streams, and the verdict."""
     shown_out: list[str] = []
     shown_err: list[str] = []
     ranks = Output(shown_out.append, shown_err.append, hosts)
@@ -125,10 +125,10 @@ HOSTS = {0: "localhost", 1: "node2"}
         # The first of two causes.
         (CAUSE + CAUSE.replace("[1]", "[0]"), "", None, CAUSE_SAID, "", []),
         (CAUSE_TEXT + TRACEBACK.format(0), "", None, CAUSE_SAID, "", []),
-        # An error of the user's, once for all ranks.
+        # A user error, once for all ranks.
         ("".join(report(rank, USERS) + USERS_LINE.format(rank) for rank in (2, 0, 10)), "", None,
          "Ranks 0, 2, 10: train.py, line 4: exchange='x' is not known.", "Use sync.", []),
-        # Ends without a traceback. Others may have more to say of it, or may have been asked to end.
+        # Ends without a traceback. Others may give more details, or may have been asked to end.
         ("", exits((3, 137)) + ENDS, None, "Rank 3 failed first, with exit code 137: ended by SIGKILL.", "memory", []),
         (CONSEQUENCE + "[3]<stderr>:my last line\n", OTHERS_END + exits((2, 143), (0, 1), (3, 5)), None,
          "Rank 3 failed first, with exit code 5.", "no traceback", ["Output of rank 3:", "my last line"]),
@@ -168,7 +168,7 @@ def test_traceback_of_a_rank_that_goes_on_or_begins_again_is_shown() -> None:
         time.sleep(0.01)
     ranks.out("Process 0 exit with status code 3.\n")
     assert problems(ranks.ended(1)) == ["Rank 0 failed first, with exit code 3."]
-    # Rank that begins again shows what was held of it.
+    # A rank that begins again shows its held output.
     shown = []
     ranks = Output(shown.append, shown.append)
     for piece in (CAUSE + report(1, Came("a")) + CAUSE_TEXT).splitlines(keepends=True):
@@ -179,7 +179,7 @@ def test_traceback_of_a_rank_that_goes_on_or_begins_again_is_shown() -> None:
 
 @pytest.mark.parametrize("other", ["", "[", "[2026-11-26 22:18:1", "[2026-11-26 22:18:19.9: E "])
 def test_what_horovod_logs_of_another_ranks_failure_is_held(other: str) -> None:
-    """`other`: what another thread of the rank has written of the head of its line."""
+    """`other`: beginning of a log line that another thread of the rank has written already."""
     head = f"[0]<stderr>:{other}[2026-11-26 22:18:19.9: E"
     log = f"{head} ../failure.cc:126] Rank 1 could not go on: its stage failed:\n"
     quoted = "[0]<stderr>:Stage 1 failed.\n" + TRACEBACK.format(0)
@@ -214,7 +214,7 @@ def test_what_is_not_understood_is_passed_on_and_streams_stay_apart() -> None:
     assert said(other)[1] == other
     cut = "Traceback (most recent call last):\n  File"
     assert said(cut)[1] == cut
-    # Streams stay apart and come in pieces.
+    # Streams stay separate and arrive in pieces.
     script = "import sys; sys.stdout.write('a\\r10%\\rb\\r\\nend'); sys.stderr.write('e\\n')"
     pieces: tuple[list[str], list[str]] = ([], [])
     code = processes.call([sys.executable, "-c", script], {}, pieces[0].append, pieces[1].append)
@@ -227,7 +227,7 @@ def test_what_is_not_understood_is_passed_on_and_streams_stay_apart() -> None:
         (f"[1]<stderr>:loading 50%{MARK}{CAME}\n", "[1]<stderr>:loading 50%\n", [1]),
         (f"Mon Nov 24 10:00:00 2025[1]<stderr>:{MARK}{CAME}\n", "", [1]),  # with a timestamp
         (f"[1,1]<stderr>:{MARK}{CAME}\n", "", [1]),  # under MPI
-        (f"[1]<stdout>:{MARK}{CAME}\n", "", [1]),  # of a script whose errors go where its output goes
+        (f"[1]<stdout>:{MARK}{CAME}\n", "", [1]),  # of a script whose errors go to its output
         (f"{MARK}{CAME}\n", None, []),  # of no rank
         (f"[1]<stderr>:{MARK}a quiet day\n", None, []),
     ],
@@ -311,7 +311,7 @@ SHUT_DOWN = "Horovod has been shut down. This was caused by an exception on one 
 
 
 def after(cause: Exception, error: Exception) -> Exception:
-    """An error that was raised while another one was handled."""
+    """Return an error raised while another one was handled."""
     try:
         try:
             raise cause
@@ -345,7 +345,7 @@ def test_texts_that_follow_from_another_ranks_failure(monkeypatch: pytest.Monkey
     name = "horovod.common.exceptions.HorovodInternalError"
     assert consequences.of_name(name, f"{name}: {SHUT_DOWN}") == END
     assert consequences.of_name("ValueError", "ValueError: on purpose") == ""
-    # Error that is what the library heard follows from it.
+    # An error with a text that the library reported follows from it.
     monkeypatch.setattr(consequences, "_heard", lambda: iter(["Rank 2 died: process 1 on host a"]))
     assert consequences.of(RuntimeError("{{node x}} Rank 2 died: process 1 on host a ended [Op:Allreduce]")) == FAILURE
     assert consequences.of(ValueError("on purpose")) == ""
@@ -407,7 +407,7 @@ class _Pieces(io.StringIO):
 
 
 def test_a_traceback_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that Horovod's threads write meanwhile would tear it apart."""
+    """In separate pieces, lines of Horovod's threads would interrupt it."""
     pieces = _Pieces()
     monkeypatch.setattr(sys, "stderr", pieces)
     try:

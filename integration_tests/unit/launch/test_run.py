@@ -1,4 +1,4 @@
-"""`paceline run`: flags, hosts, what reaches the ranks, what passes through, and what is said of the start."""
+"""`paceline run`: flags, hosts, environment of the ranks, passed options, and messages about the start."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_horovodruns_flags_are_those_of_the_installed_one_and_none_of_ours(monke
     horovodrun.parsed(["-np", "1"], ["true"])
     installed = {name: action.nargs for action in parsers[0]._actions for name in action.option_strings}
     assert {name: 1 if nargs is None else nargs for name, nargs in installed.items()} == horovodrun.FLAGS
-    # Flags of ours and of horovodrun do not meet.
+    # Flags of ours and of horovodrun do not collide.
     assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(horovodrun.FLAGS)
 
 
@@ -156,7 +156,7 @@ TWO_HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
 class Told:
-    """A start under way, its clock in our hand; what stays of it."""
+    """A start in progress with a fake clock, and its notes."""
 
     def __init__(self, hosts: dict[int, str]) -> None:
         self.now_s = 100.0
@@ -164,7 +164,7 @@ class Told:
         self.start = start.Start(hosts, status.StatusLine(io.StringIO()), self.notes.append, lambda: self.now_s)
 
     def after(self, passed_s: float, *reports: tuple[int, Report]) -> None:
-        """So long after the start these reports come."""
+        """Reports that arrive a given time after the start."""
         self.now_s = 100.0 + passed_s
         for rank, report in reports:
             self.start.heard(rank, report)
@@ -198,7 +198,7 @@ def test_a_start_that_takes_long_names_who_is_missing() -> None:
 
 def test_jobs_that_end_well_are_not_spoken_of_and_ranks_may_alone_know_the_hosts() -> None:
     told = Told(TWO_HOSTS)
-    told.start.ended(1)  # horovodrun says why nobody came
+    told.start.ended(1)  # horovodrun prints why no rank arrived
     told.after(1, *((rank, Came(host)) for rank, host in TWO_HOSTS.items()))
     told.after(100)
     told.start.ended(1)
@@ -247,7 +247,7 @@ class _Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("shown", "written", "screen"),
     [
-        # What ranks say pushes the status line down.
+        # Output of ranks moves the status line down.
         (["1 of 2", "1 of 2"], [("hello\n", "2 of 2"), ("", "")], "1 of 2\r\x1b[Khello\n1 of 2\r\x1b[K2 of 2\r\x1b[K"),
         # A line without its end is left alone.
         (["x" * 200], [(" 10%\r", "2 of 2"), ("100%\n", "2 of 2")], "x" * 79 + "\r\x1b[K 10%\r100%\n2 of 2"),
@@ -270,7 +270,7 @@ def test_status_gives_way_to_what_ranks_say(
 
 
 class _Recorder(io.BytesIO):
-    """Standard output that remembers each write, and when it came."""
+    """Standard output that records each write and its time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Waits in C that Ctrl-C ends, and what is said before a world begins."""
+"""Waits in C that Ctrl-C ends, and errors before a world begins."""
 
 from __future__ import annotations
 

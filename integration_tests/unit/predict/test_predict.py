@@ -105,7 +105,7 @@ def test_every_message_pays_the_start_up_and_types_travel_apart() -> None:
     transfer_s = count * 1e6 * (WORKERS - 1) / WORKERS * (2 * BETA_S + GAMMA_S)
     assert communication_s(iteration, SEQUENTIAL) == pytest.approx(start_up_s + transfer_s)
     assert communication_s(iteration, LAYER_WISE) == pytest.approx(count * start_up_s + transfer_s)
-    # Tensors of different types travel apart.
+    # Tensors of different types are sent separately.
     gradients = (Gradient("a", 100, 0.5), Gradient("b", 100, 1.0, "float16", 1))
     iteration = Iteration(0.0, 0.0, 1.0, gradients, CostModel.linear(3.0, 0.0))
     assert communication_s(iteration, SEQUENTIAL) == 6.0

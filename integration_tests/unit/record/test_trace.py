@@ -1,4 +1,4 @@
-"""Traces and `paceline record`: what is refused, how ranks are merged, figures by hand, tables and pictures."""
+"""Traces and `paceline record`: refusals, merging of ranks, figures by hand, tables and pictures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_written_trace_reads_back_the_same_or_is_named_where_it_cannot_be_writte
     assert trace.load(path) == merged
     assert [one.host for one in merged.ranks] == ["host0", "host1", "host2"]
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
-    # Trace that cannot be written is said.
+    # A trace that cannot be written is reported.
     with pytest.raises(UserError, match="cannot be written"):
         trace.write(of_json(rank_json()), tmp_path / "absent" / "trace.json")
 
@@ -271,7 +271,7 @@ def test_earlier_trace_is_not_there_to_be_planned_from_after_a_run_that_left_non
     assert record.report(path, None, 7) == 7
     assert f"The trace of an earlier run is {path}.old." in " ".join(capsys.readouterr().err.split())
     assert (tmp_path / "trace.json.old").read_text() == "of an earlier run"
-    # With a new trace it goes.
+    # A new trace removes it.
     record.prepare(path)
     leave(path, 0, 1)
     record.collect(path)
@@ -313,7 +313,7 @@ def test_one_bar_per_collective_and_two_lanes_per_rank(size: int) -> None:
 
 def test_ranks_are_aligned_on_the_ends_of_their_collectives() -> None:
     late = rank_json(1)
-    for step in late["steps"]:  # a clock 7 s ahead, and tensors handed in 5 ms later
+    for step in late["steps"]:  # a clock 7 s ahead, and tensors submitted 5 ms later
         step["start_s"] += 7.005
         step["arrivals"] = [[tensor, time_s + 7.005] for tensor, time_s in step["arrivals"]]
         for one in step["collectives"]:
@@ -333,7 +333,7 @@ def test_picture_is_written_in_full_size_or_named(tmp_path: Path) -> None:
     for name, said in (("step.docx", r"step\.docx cannot be written"), ("absent/step.png", "No such file")):
         with pytest.raises(UserError, match=said):
             plot.save(figure, tmp_path / name)
-    # Step that is not there is said.
+    # A missing step is reported.
     with pytest.raises(UserError, match="no step 77 to draw"):
         plot.step_figure(merged(2), 77)
     empty = rank_json(0, 1)

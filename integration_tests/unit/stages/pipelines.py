@@ -1,4 +1,4 @@
-"""Pipelines on stages that are threads, with what most tests of this folder give them."""
+"""Pipelines on stages that are threads, with the arguments of most tests of this folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def made(mail: Any, model: Any = None, **arguments: Any) -> Any:
 
 
 def piped(size: int, use: Callable[[Any], Any], model: Callable[[], Any] = net, **arguments: Any) -> list[Any]:
-    """What `use(pipeline)` returned on each of `size` stages; models are made before, pipelines closed afterwards."""
+    """Results of `use(pipeline)` on each of `size` stages; models are made before, pipelines closed afterwards."""
     models = [model() for _ in range(size)]
 
     def body(mail: Any) -> Any:
@@ -32,7 +32,7 @@ def piped(size: int, use: Callable[[Any], Any], model: Callable[[], Any] = net, 
 
 
 def trained(size: int, batches: Any, model: Callable[[], Any] = net, **arguments: Any) -> list[tuple[list[float], Any]]:
-    """Losses of all steps, also those that a drain returns, and the whole state, which the first stage has."""
+    """Losses of all steps, including the steps of a drain, and the whole state, which the first stage has."""
 
     def use(pipeline: Any) -> tuple[list[float], Any]:
         losses = [pipeline.step(*batch).item() for batch in batches]
@@ -43,12 +43,12 @@ def trained(size: int, batches: Any, model: Callable[[], Any] = net, **arguments
 
 
 def assert_close(found: Any, expected: Any, atol: float = 1e-12) -> None:
-    """The same tensors, by name."""
+    """Assert that tensors are equal, by name."""
     torch.testing.assert_close(dict(found), dict(expected), rtol=0, atol=atol)
 
 
 def all_hear(said: str, size: int, model: Callable[[], Any] = net, batch: Any = None, **arguments: Any) -> None:
-    """A pipeline or its first step ends on all stages with an error that has `said`; a UsageError has a remedy."""
+    """Assert that a pipeline or its first step raises `said` on all stages; a UsageError has a remedy."""
 
     def body(mail: Any) -> str:
         pipeline = None

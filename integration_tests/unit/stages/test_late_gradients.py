@@ -1,4 +1,4 @@
-"""Late gradients: corrections (T1, T2, graded momentum, look-ahead), stability of training, as PipeMare has them."""
+"""Late gradients: corrections (T1, T2, graded momentum, look-ahead), stability of training, as in PipeMare."""
 
 from __future__ import annotations
 
@@ -100,8 +100,10 @@ def weight_after(
     gamma: float | None = None,
     momentum: float = 0.0,
 ) -> float:
-    """|w| after SGD, written down plainly: gradients at weights of `forward` updates ago, and where they depend on the
-    difference to those of the backward pass, of `backward` ago, these corrected by T2 if there is a gamma.
+    """Return |w| after SGD with stale gradients, computed directly.
+
+    Gradients use weights of `forward` updates ago, and with `delta_curvature` also weights of `backward` updates ago,
+    which are corrected by T2 if `gamma` is given.
     """
     weights = deque([1.0] * (max(forward, backward) + 1), maxlen=max(forward, backward) + 1)
     change = delta = 0.0
@@ -223,7 +225,7 @@ def test_settings_of_pipelined_are_checked_and_variables_choose_them(monkeypatch
     for wrong in ({"annealing_steps": -1}, {"annealing_steps": 1.5}, {"correction": 1.0}, {"correction": -0.1}):
         with pytest.raises(UserError, match=str(next(iter(wrong)))):
             Pipelined(**wrong)
-    # Variables ask for help.
+    # Variables request corrections.
     chosen = {"EXCHANGE": "pipelined", "PIPELINED_K": "3", "PIPELINED_CORRECTION": "0.1"}
     for name, value in chosen.items():
         monkeypatch.setenv(f"PACELINE_{name}", value)

@@ -347,7 +347,7 @@ def test_the_slowest_stage_sets_the_pace_and_updates_take_their_time() -> None:
 
 @pytest.mark.parametrize("stages", [2, 4])
 def test_transfers_are_waited_for(stages: int) -> None:
-    """The first stage has P micro-batches on their way, and each travels 2 (P - 1) times."""
+    """The first stage has P micro-batches in flight, and each is sent 2 (P - 1) times."""
     found = simulate(schedules.make("pipemare", stages, 4), 30, transfer_s=0.5).steady_utilisation()
     assert found == pytest.approx([2 / (2 + 2 * 0.5 * (stages - 1) / stages)] * stages, rel=1e-3)
 

@@ -1,4 +1,4 @@
-"""What travels between stages: tensors, trees, shapes that change; backward passes at other weights."""
+"""Values sent between stages: tensors, trees, changing shapes; and backward passes at other weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paceline.torch.stages.weights import Weights
 
 
 class Fork(nn.Module):
-    """Hands on a tuple: what it was given for a layer further on, a mask, what it made."""
+    """Passes on a tuple: its input for a later layer, a mask, its output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def odd_batch(step: int) -> tuple[Tensor, Tensor]:
     )
 
 
-# Tensors of up to so many bytes travel with their header: all, those of fewer rows, and none of these.
+# Tensors up to this size are sent with their header: all, those with fewer rows, and none.
 @pytest.mark.parametrize("small_bytes", [1 << 16, 256, 0])
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize("recompute", [False, True])
@@ -100,7 +100,7 @@ def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header
         pipeline.close()
 
     in_threads(2, body)
-    tensor_bytes = 3 * 4 * 4  # of a micro-odd_batch: rows, features, float32
+    tensor_bytes = 3 * 4 * 4  # of a micro-batch: rows, features, float32
     assert sent[0] == [(Tag.HEADER, 16 + tensor_bytes)] * 2
     assert sorted(sent[1]) == [(Tag.GRADIENT, tensor_bytes)] * 2 + [(Tag.LOSS, 16)]  # and the weight of the pipeline
 
@@ -140,7 +140,7 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass
 class State:
-    """As Hugging Face's outputs: members may be None, and a member may be a tree."""
+    """Like Hugging Face's outputs: members may be None or trees."""
 
     pair: Pair
     past: tuple[Tensor, ...] | None = None
@@ -231,7 +231,7 @@ def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) ->
         assert_close(found, {name: weights[name] for name in found}, 0.0)
         assert told == losses
         torch.testing.assert_close(output["logits"], plain(batch(0)[0])["logits"].detach(), rtol=0, atol=1e-15)
-        # Numbers that change, such as positions, are no signatures of their own, which both ends keep.
+        # Numbers that change, such as positions, do not make new signatures, which both ends keep.
         assert signatures <= 4
 
 
@@ -246,7 +246,7 @@ def test_trees_of_users_are_left_alone_and_layers_that_take_trees_are_timed() ->
     leaves, spec = trees.flattened(Mine(torch.zeros(2)))
     assert len(leaves) == 1
     assert type(spec.unflatten(leaves)) is Mine
-    # Layers that take trees are timed.
+    # Layers that take trees can be timed.
     first, second = piped(2, lambda pipeline: [*pipeline.cut], model, loss=loss, stages="time", sample=batch(0)[0])
     assert first == second
     assert first[0] == "0"
@@ -260,7 +260,7 @@ def test_weights_are_replaced_where_they_were_saved() -> None:
     output.sum().backward()
     assert torch.allclose(value.grad, torch.ones(4, 2) @ (2 * layer.weight))
     assert torch.allclose(layer.weight.grad, torch.ones(2, 4) @ value)
-    # Parts of a weight and weights of one memory are told apart.
+    # Parts of a weight and weights of one memory are distinguished.
     memory = torch.randn(12)
     first, second = nn.Parameter(memory[:6].view(2, 3)), nn.Parameter(memory[6:].view(3, 2))
     value = torch.randn(4, 3, requires_grad=True)
@@ -312,7 +312,7 @@ def one_more(weights: Weights) -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_an_update_between_the_passes(keep: bool) -> None:
-    """It changes the weights of the backward pass, but where older ones are kept: while somebody refers to them."""
+    """It changes the weights of the backward pass, unless older ones are kept while in use."""
     module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
     parameters = list(module.parameters())
     weights = Weights(module, parameters)

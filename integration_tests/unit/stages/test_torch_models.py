@@ -1,4 +1,4 @@
-"""Models that stages build or cut by time, and what they are evaluated to."""
+"""Models that stages build or cut by time, and their outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paceline.torch.stages.timing import seconds_per_layer
 
 
 class Slow(nn.Module):
-    """A layer that takes its time, and counts what it is called for."""
+    """A layer that takes some time, and counts its calls."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def test_timing_leaves_no_trace() -> None:
 
 
 def parts(built: list[int]) -> list[Any]:
-    """Functions that build the layers of `net`, three at a time; `built` hears which."""
+    """Functions that build the layers of `net`, three at a time; `built` is notified of each."""
 
     def part(number: int) -> nn.Module:
         built.append(number)

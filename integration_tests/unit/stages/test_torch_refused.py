@@ -104,7 +104,7 @@ def test_tensors_of_two_stages_are_refused_and_terms_are_compared_as_they_were_g
     refuse_shared("tensor", (layer.tensors() for layer in layers), [0])
     with pytest.raises(UsageError, match=r"2\.weight of stage 1 is the same tensor as 0\.weight of stage 0"):
         refuse_shared("tensor", (layer.tensors() for layer in layers), [0, 1])
-    # What is asked for is compared as it was given.
+    # Arguments are compared as they were given.
     assert Settings(**GIVEN).terms() == GIVEN
     assert Settings(**{**GIVEN, "stages": ("1", 3)}).terms()["stages"] == ["1", 3]
 

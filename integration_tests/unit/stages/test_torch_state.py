@@ -1,4 +1,4 @@
-"""Stages that are saved, go on with another number of them, share weights, and end together."""
+"""Stages that are saved, continue with another number of stages, share weights, and end together."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LATE: dict[str, Any] = {"schedule": "pipemare", "correction": 0.3, "annealing_st
 
 
 def saved_at(stages: int, optimizer: Optimizer, **arguments: Any) -> dict[str, Any]:
-    """What rank 0 saved after some steps, as a file would keep it."""
+    """State saved by rank 0 after some steps, read back from a file."""
     given = [data(step, 10) for step in range(7)]
     first, *others = (whole for _, whole in trained(stages, given, optimizer=optimizer, **arguments))
     assert others == [None] * (stages - 1)
@@ -58,7 +58,7 @@ def from_file(value: Any) -> Any:
 
 
 def plainly(whole: dict[str, Any], optimizer: Optimizer) -> list[float]:
-    """The losses of the next steps in one process."""
+    """Losses of the next steps in one process."""
     model = net()
     model.load_state_dict(whole["model"])
     made = optimizer(model.parameters())
@@ -88,7 +88,7 @@ def test_saved_at_three_stages_goes_on_at_two_at_one_and_as_the_plain_model(
 ) -> None:
     whole = saved_at(3, optimizer, **arguments)
     expected = plainly(whole, optimizer)
-    # Drained after every step, gradients are never late.
+    # With a drain after every step, gradients are never late.
     for stages in (1, 2, 3):
         found = goes_on(stages, whole, optimizer, schedule="1f1b")
         assert found == pytest.approx(expected, rel=0, abs=1e-6), stages
@@ -146,7 +146,7 @@ def test_gradients_that_wait_for_an_update_are_not_lost() -> None:
 
 
 def _one_more(whole: dict[str, Any], nesterov: float, stages: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Weights and velocities after one more step of one process, if layers were two stages."""
+    """Weights and velocities after one more step of one process, as if its layers were two stages."""
     model = net()
     model.load_state_dict(whole["model"])
     made = rmsprop(model.parameters())
@@ -202,7 +202,7 @@ def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES])
 def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
-    """What a schedule alone needs begins anew; weights and the optimizer's state go on."""
+    """State of one schedule is not used by another; weights and the optimizer's state are."""
 
     def body(mail: Any) -> None:
         first = made(mail, optimizer=momentum, schedule="pipemare", correction=0.3)
@@ -255,7 +255,7 @@ EMBEDDING, HEAD = "0.tokens.weight", "3.logits.weight"
 def pipelines(
     stages: int, steps: range, optimizer: Optimizer, state: Any = None, rows: int = 7, **arguments: Any
 ) -> list[Any]:
-    """Of each stage: losses, own weights, the state of all, names of trained parameters."""
+    """For each stage: losses, own weights, the state of all, names of trained parameters, outputs."""
 
     def use(pipeline: Any) -> Any:
         if state is not None:
@@ -290,7 +290,7 @@ def test_ties_equal_one_process(schedule: str, stages: int, optimizer: Optimizer
         assert found == pytest.approx(losses, rel=1e-12)
         assert_equal(own, plain)
         torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
-    # Both have it, bit for bit, and one optimizer trains it.
+    # Both stages have the weight, bit for bit, and one optimizer trains it.
     assert torch.equal(results[0][1][EMBEDDING], results[-1][1][HEAD])
     names = [name for _, _, _, own, _ in results for name in own]
     assert names.count(EMBEDDING) == 1
@@ -318,7 +318,7 @@ def test_the_state_goes_on_in_one_process_and_in_another_cut() -> None:
 
 def test_an_update_of_several_minibatches() -> None:
     plain = gpt()
-    # The mean of two mini-batches of alike rows is that of one with both.
+    # The mean of two mini-batches of equal size is that of one with both.
     both = [pytree.tree_map(lambda *one: torch.cat(one), text(step, 6), text(step + 1, 6)) for step in (0, 2, 4)]
     stage_training.accumulate(plain, sgd, both, 6, loss=cross_entropy)
     for _, own, *_ in pipelines(3, range(6), sgd, rows=6, update_every=2):
@@ -341,7 +341,7 @@ def test_copies_begin_with_the_weights_of_their_owner_and_freeze_with_them() -> 
 
 
 class Shared(nn.Module):
-    """Uses a parameter that others use, too, and has no other."""
+    """Layer whose only parameter is shared with other layers."""
 
     def __init__(self, tied: nn.Parameter) -> None:
         super().__init__()
@@ -388,7 +388,7 @@ def test_nobody_goes_before_the_last_has_come(size: int, last: int) -> None:
 
 
 class Ends:
-    """Of three ranks this one is `rank`; Horovod ends at its operation `number`."""
+    """Transport of rank `rank` of three, on which Horovod ends at operation `number`."""
 
     def __init__(self, rank: int, number: int) -> None:
         self.rank, self.size = rank, 3

@@ -21,7 +21,7 @@ WIDTH, ROWS = 5, 2
 
 
 class Net(nn.Module):
-    """What stage 0 makes is used by stages 1 and 2, and the input by the last one; `scale` is of no submodule."""
+    """Stages 1 and 2 use the output of stage 0, and the last one the input; `scale` is in no submodule."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def test_a_traced_model_equals_the_model_itself(size: int, model: Callable[[], A
     weights = {name: one for own, _, _ in found for name, one in own.items()}
     assert_close(weights, plain.state_dict())
     assert found[0][1] == pytest.approx(losses, rel=0, abs=1e-12)
-    # The whole is a state of the model that was traced.
+    # The whole is a state of the traced model.
     again = Net()
     again.load_state_dict(found[0][2]["model"])
     assert set(found[0][2]["optimizer"]["param_groups"][0]["param_names"]) == {
@@ -94,7 +94,7 @@ def test_a_traced_model_equals_the_model_itself(size: int, model: Callable[[], A
 
 
 class Part(nn.Module):
-    """A stage of Net, written by hand: hands on a pair. `apart`: takes its values as arguments of their own."""
+    """A stage of Net, written by hand: passes on a pair. `apart`: takes its values as separate arguments."""
 
     def __init__(self, net: Net, number: int, apart: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Stages as threads: what they train equals what one process trains, with the weights that the schedule says."""
+"""Stages as threads: training equals one process with the weights of the schedule."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_groups() -> None:
     assert _lengths(3, parameters) == [[1, 2, 3], [4, 5], [6, 7]]
     assert _lengths(1, parameters) == [[1, 2, 3, 4, 5, 6, 7]]
     assert _lengths(0, parameters) == _lengths(None, parameters) == []
-    # Alone in their group they travel as without groups.
+    # A gradient that is alone in its group is sent as without groups.
     assert _lengths(7, parameters) == []
     first, second, third = parameters[:3]
     assert _lengths([[third, first], [second]], parameters[:3]) == [[3, 1]]
@@ -109,7 +109,7 @@ def _formed(gradients: list[Gradient], most_bytes: int = 64) -> list[list[str]]:
 def test_buckets_are_small_neighbours_of_one_type_within_an_eighth_of_all() -> None:
     assert _formed(_gradients(3, 17, 16, 1, 99, 2)) == [["p5", "p3", "p2", "p0"]]
     assert [len(bucket) for bucket in _formed(_gradients(*[16] * (1 << 14)))] == [1 << 11] * 8
-    # Of a small model a bucket ends when 64 KiB have gone by.
+    # In a small model a bucket spans at most 64 KiB of gradients.
     large = LEAST_SPAN_BYTES // 4 - 3
     assert _formed(_gradients(1, 2, 3, large, 1, 2)) == [["p5", "p4"], ["p2", "p1", "p0"]]
     assert _formed(_gradients(2, large, 1)) == [["p2", "p0"]]

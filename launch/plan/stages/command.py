@@ -1,4 +1,4 @@
-"""`paceline plan stages`: what each stage of a pipeline does when, how late its gradients are, and what that costs."""
+"""`paceline plan stages`: passes of each stage of a pipeline over time, delay of its gradients, and costs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def stages_command(
 
 
 def _check_together(transfer: int | None, network: Path | None, message: str | None, tick_ms: float | None) -> None:
-    """Raise UserError for options that say the same thing twice, or more about one that was not given."""
+    """Raise UserError for contradictory options, and for options of one that was not given."""
     if network is not None and transfer is not None:
         raise UserError("--transfer and --network both say how long results travel.", "Leave one of them out.")
     for option, value in (("--message", message), ("--tick", tick_ms)):
@@ -105,7 +105,7 @@ def _check_together(transfer: int | None, network: Path | None, message: str | N
 
 
 def as_values(shown: Simulation, of_stages: list[Row]) -> dict[str, Any]:
-    """Everything as JSON values; times in ticks."""
+    """Return everything as JSON values; times in ticks."""
     schedule = shown.schedule
     return {
         "schedule": schedule.name,

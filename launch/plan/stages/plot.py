@@ -1,4 +1,4 @@
-"""The picture of a schedule: a lane for each stage, a bar for each pass."""
+"""Picture of a schedule: a lane for each stage, a bar for each pass."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of mini-batches, in turn: forward, backward.
+# Colours of mini-batches, in turn: forward, backward.
 COLOURS = (("#b9d0e8", "#2f6ca3"), ("#f6d3ae", "#c46a12"), ("#c5e0c0", "#47843f"), ("#dccbe9", "#7d55a0"))
 UPDATE_COLOUR = "#b0352b"
 LANE = 0.84  # height of a lane; lanes are 1 apart
-NUMBERED = 72  # ticks at most for micro-batches to have their numbers
+NUMBERED = 72  # with more ticks micro-batches have no numbers
 INCHES_PER_TICK = 0.32
 LEAST_INCHES, MOST_INCHES = 9.0, 24.0
 
 
 def schedule_figure(shown: Simulation) -> Figure:
-    """Stages from top to bottom, ticks from left to right; colours are mini-batches, numbers micro-batches, and a red
-    line ends the pass after which weights are updated.
+    """Return a figure with stages from top to bottom and ticks from left to right.
+
+    Colours are mini-batches, numbers micro-batches. A red line ends the pass after which weights are updated.
     """
     stages = shown.schedule.stages
     width = min(max(LEAST_INCHES, INCHES_PER_TICK * shown.end_s), MOST_INCHES)

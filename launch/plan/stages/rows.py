@@ -1,4 +1,4 @@
-"""What there is to say of each stage of a schedule."""
+"""Figures for each stage of a schedule."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from paceline.stages.simulate import steady_steps
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One stage: delays in updates, mean over micro-batches, and the largest; up to which learning rate times curvature
-    training is stable; the share of time in which it computes, in steady state; copies of its weights and micro-batches
-    whose activations it keeps, both at most.
+    """Figures of one stage.
+
+    `tau_forward`, `tau_backward`: delays in updates, mean over micro-batches; `most_late`: the largest. `stable_below`:
+    limit of learning rate times curvature for stable training. `utilisation`: share of time spent computing in steady
+    state. `weight_copies`, `activations`: maximal number of weight copies, and of micro-batches with stored
+    activations.
     """
 
     stage: int
@@ -29,12 +32,12 @@ class Row:
     activations: int
 
     def as_values(self) -> dict[str, Any]:
-        """All of it by name."""
+        """Return all figures by name."""
         return dataclasses.asdict(self)
 
 
 def of_stages(schedule: Schedule, times: Times) -> list[Row]:
-    """A row for each stage, with as many steps as show a steady state."""
+    """Return a row for each stage, from enough steps to reach a steady state."""
     steady = times.simulated(schedule, steady_steps(schedule))
     columns = zip(
         delays(schedule),

@@ -1,4 +1,4 @@
-"""A schedule as text: stages are rows and ticks columns, as in the papers; and a row of figures for each stage."""
+"""A schedule as text: stages as rows and ticks as columns, as in the papers; and a row of figures for each stage."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from paceline.stages.simulate import Simulation, Timed
 COLOURS = ("blue", "magenta", "green", "yellow")  # of mini-batches, in turn
 IDLE = "."
 UPDATED = "*"
-TINY = 1e-9  # ticks: what sums of floating-point numbers are off by, and more
-PIPEMARE_TAUS = ("pipedream", "pipemare", "pipemare_eager")  # those that its paper has in a table with delays
+TINY = 1e-9  # ticks: larger than rounding errors of floating-point sums
+PIPEMARE_TAUS = ("pipedream", "pipemare", "pipemare_eager")  # schedules in the paper's table of delays
 
 
 def ticks_texts(shown: Simulation, width: int) -> list[Text]:
-    """The schedule as lines that fit `width`, in as many parts as it takes. Cells are the pass and the number of its
-    micro-batch, in all of them; `*` after a BACKWARD: weights are updated.
+    """Return the schedule as lines that fit `width`, split into as many parts as needed.
+
+    A cell shows the pass and the number of its micro-batch. `*` after a BACKWARD marks a weight update.
     """
     ticks = math.ceil(shown.end_s - TINY)
     last = shown.steps * shown.schedule.microbatches - 1
@@ -57,7 +58,7 @@ def _cells(timed: Sequence[Timed], ticks: int, width: int, microbatches: int) ->
         name = f"{instruction.kind.name[0]}{number}"
         colour = COLOURS[instruction.minibatch % len(COLOURS)]
         style = f"not dim {colour}" if instruction.kind is Kind.FORWARD else f"not dim {colour} reverse"
-        # Passes take whole ticks and may begin within one, where results travel for a part of one.
+        # Passes take whole ticks. They may begin within one if transfers take a part of one.
         start = math.floor(one.start_s + TINY)
         end = start + round(one.end_s - one.start_s)
         for tick in range(start, end):
@@ -67,7 +68,7 @@ def _cells(timed: Sequence[Timed], ticks: int, width: int, microbatches: int) ->
 
 
 def stages_table(schedule: Schedule, rows: Sequence[Row]) -> Table:
-    """A row per stage."""
+    """Return a table with a row per stage."""
     title = f"{schedule.name}: {schedule.summary}; P = {schedule.stages}, N = {schedule.microbatches}"
     table = Table(title=title, title_justify="left")
     table.add_column("stage", justify="right")
@@ -85,7 +86,7 @@ def stages_table(schedule: Schedule, rows: Sequence[Row]) -> Table:
 
 
 def remarks(shown: Simulation) -> list[str]:
-    """What the table's columns are, and what holds for all stages."""
+    """Explain the table's columns, and report figures of the whole schedule."""
     schedule = shown.schedule
     share = sum(shown.utilisation()) / schedule.stages
     steps = "1 step" if shown.steps == 1 else f"{shown.steps} steps"

@@ -1,4 +1,4 @@
-"""How long passes take and results travel in `paceline plan stages`, in ticks."""
+"""Durations of passes and transfers in `paceline plan stages`, in ticks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from paceline.launch.quantities import size_bytes, size_name
 from paceline.stages.schedule import Schedule
 from paceline.stages.simulate import Simulation, simulate
 
-LONGEST_TRANSFER = 1000.0  # ticks: more would be no picture
+LONGEST_TRANSFER = 1000.0  # ticks: more would not fit a picture
 
 
 @dataclass(frozen=True)
 class Times:
-    """Ticks of passes, the same for all stages; `transfers`: from one stage to its neighbour, or one number for all.
+    """Ticks of passes, equal for all stages; `transfers`: from a stage to its neighbour, or one number for all.
 
-    `measured`: in words, where transfers are those of a network.
+    `measured`: description of the network if transfers come from one.
     """
 
     forward: int
@@ -29,13 +29,13 @@ class Times:
     measured: list[str] = field(default_factory=list)
 
     def simulated(self, schedule: Schedule, steps: int) -> Simulation:
-        """What stages do in so many steps; seconds are ticks."""
+        """Simulate the schedule for `steps` steps, with ticks as seconds."""
         return simulate(
             schedule, steps, forward_s=float(self.forward), backward_s=float(self.backward), transfer_s=self.transfers
         )
 
     def as_values(self) -> dict[str, Any]:
-        """Ticks that results travel, as JSON values."""
+        """Return the ticks of transfers as JSON values."""
         if isinstance(self.transfers, Mapping):
             return {
                 "transfers": [
@@ -49,9 +49,9 @@ class Times:
 def of_network(
     path: Path, message: str | None, tick_ms: float | None, stages: int
 ) -> tuple[Mapping[Any, float], list[str]]:
-    """Ticks that a message travels between neighbours, stage i being rank i of the network in `path`, and words for it.
+    """Return ticks of messages between neighbour stages, and a description. Stage i is rank i of the network in `path`.
 
-    Raises UserError for sizes, ticks and files that cannot be used, and a file of fewer ranks than `stages`.
+    Raises UserError for unusable sizes, ticks and files, and if the file has fewer ranks than `stages`.
     """
     if message is None or tick_ms is None:
         raise UserError(

@@ -38,7 +38,7 @@ TRAINJOB = Kind(
     _NEEDS,
 )
 
-# Workers connect back to the launcher by its name, which the cluster's DNS may learn after the pod has started.
+# Workers connect to the launcher by its name, which the cluster's DNS may learn after the pod has started.
 _WAIT_FOR_NAME = (
     'n=0; until getent hosts "$(uname -n)" >/dev/null; do n=$((n + 1)); '
     '[ "$n" -lt 60 ] || { echo "The name $(uname -n) of this pod is unknown after 60 s." >&2; exit 1; }; '
@@ -65,7 +65,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
             for line in (f"- name: {name}", f"  value: {yaml(kubernetes(value))}")
         ],
         "port": RENDEZVOUS_PORT,
-        # Only the user's words may have signs that Kubernetes takes for its own.
+        # Only the user's words may contain special characters of Kubernetes.
         "rank_command": numbered(kubernetes(shell(job.command)), '"$rank"', job.ranks, rendezvous),
         "mpirun": yaml_list(mpirun),
         "mpirun_arguments": yaml_list([*handed_on, *(kubernetes(word) for word in job.command)]),

@@ -17,7 +17,7 @@ MPIRUN = Kind(
 
 
 def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
-    # pbsdsh numbers what PBS counts as processes: one for each machine lets it number machines.
+    # pbsdsh numbers PBS processes: with one for each machine it numbers machines.
     processes = job.ranks_per_node if kind is MPIRUN else 1
     chunk = [f"ncpus={job.cores_per_node}", f"mpiprocs={processes}"]
     chunk += [f"ngpus={job.gpus}"] if job.gpus else []

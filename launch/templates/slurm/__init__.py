@@ -55,7 +55,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
 
 
 def _shape(job: Job, given: Given) -> list[str]:
-    """What a job of one machine asks for that is like each of this job's."""
+    """Options of a one-machine job with machines like this job's."""
     asked = {
         "nodes": 1,
         "ntasks-per-node": job.ranks_per_node,

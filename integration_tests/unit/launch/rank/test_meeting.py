@@ -1,4 +1,4 @@
-"""Tasks that become ranks: who each is, the hosts of its job, its place, and how all meet."""
+"""Tasks that become ranks: identity, hosts of the job, place, and rendezvous."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def hub_of(size: int, port: int, limit_s: float = 20, job: str = JOB) -> Iterato
 
 
 def meet(*tasks: Identity, limit_s: float = 20) -> list[Any]:
-    """What each came to: its channel and start, or the error."""
+    """Results of the tasks: channel and start, or the error; last the printed lines."""
 
     def one(who: Identity) -> tuple[Channel, Start] | UserError:
         try:
@@ -138,7 +138,7 @@ def test_nobody_answers(port: int) -> None:
 
 
 def test_a_host_that_is_unknown_or_resolves_to_loopback(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: Any) -> None:  # no question leaves this machine
+    def unknown(*_: Any) -> None:  # no query leaves this machine
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     real = socket.getaddrinfo
@@ -189,7 +189,7 @@ def test_every_scheduler_tells_its_tasks_who_they_are(name: str) -> None:
     variables, flags = tasks.TASKS[name]
     found = [identity.find(variables(rank, 4), given(flags, rank, 4)) for rank in range(4)]
     assert [(one.rank, one.size) for one in found] == [(rank, 4) for rank in range(4)]
-    # All tasks look for rank 0 in one place, and know it for their own job's.
+    # All tasks look for rank 0 in one place, and recognise it as their own job's.
     assert len({(one.hosts, one.port, one.job) for one in found}) == 1
     assert found[0].hosts[0] in ("localhost", "127.0.0.1")
     tried = {identity.find(make(1, 2), given(flags, 1, 2)).source for make, flags in tasks.TASKS.values()}
@@ -201,7 +201,7 @@ def test_jobs_have_names_and_ports_and_local_ranks_are_the_schedulers() -> None:
     others = [{**one, "SLURM_JOB_ID": "4712"}, {**one, "SLURM_STEP_ID": "1"}, {**one, "SLURM_RESTART_COUNT": "1"}]
     found = [identity.find(environ, Given()) for environ in (one, *others)]
     assert len({task.job for task in found}) == len({task.port for task in found}) == 4
-    # Local ranks are the schedulers and what is about the starter is set aside.
+    # Local ranks are the scheduler's, and variables of the launcher are ignored.
     environ = {**tasks.slurm(3, 4), "SLURM_LOCALID": "1"}
     assert identity.find(environ, Given()).local_rank == 1
     assert identity.find(tasks.blaunch(3, 4), Given()).local_rank is None
@@ -216,7 +216,7 @@ def test_flags_win_and_variables_that_name_the_host_of_rank_0_are_known() -> Non
     assert found.hosts_from == "--rendezvous node7:4000"
     found = identity.find(tasks.slurm(1, 2), Given(rank=0, size=3, rendezvous="node7:4000"))
     assert (found.rank, found.size, found.source) == (0, 3, "flags")
-    # Variables that name the host of rank 0 are known.
+    # Variables with the host of rank 0 are reported.
     torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n3", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
     found = identity.find({**tasks.slurm(0, 1), **torchrun}, Given())
     assert (found.hosts, found.hosts_from) == (("n3",), "MASTER_ADDR=n3")
@@ -307,7 +307,7 @@ def test_hosts_of_pbs_and_of_open_mpi(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\na\nb\n")
     assert hostlists.pbs({"PBS_NODEFILE": str(tmp_path / "nodes")}) == ["a", "b"]
     assert hostlists.pbs({"PBS_NODEFILE": str(tmp_path / "elsewhere")}) == []
-    # Open mpi is looked for on the batch systems hosts and where mpirun is.
+    # Open MPI: hosts of the batch system, and mpirun's own address.
     uri = {"OMPI_MCA_orte_hnp_uri": "2383740928.0;tcp://10.0.0.1,192.168.1.1:39711"}
     assert hostlists.open_mpi(uri) == ["10.0.0.1", "192.168.1.1"]
     assert hostlists.open_mpi({**uri, "SLURM_JOB_NODELIST": "n[1-2]"}) == ["n1", "n2", "10.0.0.1", "192.168.1.1"]
@@ -328,9 +328,9 @@ def test_other_orders_local_ranks_and_hosts_of_one_name() -> None:
     slots = place([Task(rank, f"h{rank % 2}", "m") for rank in range(5)])
     places = [(one.local_rank, one.local_size, one.cross_rank, one.cross_size) for one in slots]
     assert places == [(0, 3, 0, 2), (0, 2, 1, 2), (1, 3, 0, 2), (1, 2, 1, 2), (2, 3, 0, 1)]
-    # The scheduler's local ranks count where they are whole; in two containers on one host each is 0 to its runtime.
+    # The scheduler's local ranks count if they are complete; in two containers on one host each is 0 to its runtime.
     assert [slot.local_rank for slot in place([Task(0, "a", "m", 1), Task(1, "a", "m", 0)])] == [1, 0]
     assert [slot.local_rank for slot in place([Task(0, "a", "m", 0), Task(1, "a", "m", 0)])] == [0, 1]
-    # Machines tell hosts of one name apart.
+    # Machine ids distinguish hosts of one name.
     slots = place([Task(0, "localhost", "m1"), Task(1, "localhost", "m2")])
     assert [(slot.hostname, slot.cross_size) for slot in slots] == [("localhost", 2), ("localhost-2", 2)]

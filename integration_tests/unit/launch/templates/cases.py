@@ -1,4 +1,4 @@
-"""What tests of this folder share: every kind of file for 1, 2 and 16 nodes, with and without GPUs; schemas."""
+"""Common parts of this folder's tests: every kind of file for 1, 2 and 16 nodes, with and without GPUs; schemas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paceline.launch.templates.scheduler import Kind, Scheduler
 NODES = (1, 2, 16)
 GPUS = (0, 4)
 RANKS_PER_NODE = 4  # one per GPU where there are GPUs
-# Signs that mean something to shells, YAML, Kubernetes, compose or Docker, and must reach the script as they are.
+# Special characters of shells, YAML, Kubernetes, compose or Docker, which must reach the script unchanged.
 COMMAND = ("python", "train.py", "--note", 'it\'s $(HOME) & "$5" `x` \\ #1: {a}', "--", "-x=~*?", "@{name}")
 VARIABLE = ("NOTE", '50% of $HOME $$ "it\'s" \\ 1')
 FOR_EVERY_CLUSTER = (
@@ -60,7 +60,7 @@ class Case:
         return self.nodes * RANKS_PER_NODE
 
     def words(self) -> list[str]:
-        """All options that this kind can express."""
+        """All options that this kind supports."""
         cannot = self.kind.cannot
         words = [self.scheduler.name, f"--{self.scheduler.chooser}", self.kind.name]
         pairs = [*zip(FOR_EVERY_CLUSTER[::2], FOR_EVERY_CLUSTER[1::2]), FOR_CLUSTERS_WITH_TIME]
@@ -78,7 +78,7 @@ class Case:
 
 
 def cases(*schedulers: str, kind: str | None = None) -> list[Case]:
-    """The table, of these schedulers alone if any are named. What runs on one machine has no more than one node."""
+    """Rows of the table, for these schedulers or all. Kinds for one machine have one node."""
     return [
         Case(scheduler, one, nodes, gpus)
         for scheduler in SCHEDULERS
@@ -89,13 +89,13 @@ def cases(*schedulers: str, kind: str | None = None) -> list[Case]:
 
 
 def table(*schedulers: str, kind: str | None = None, nodes: tuple[int, ...] = NODES) -> pytest.MarkDecorator:
-    """Decorator: the test runs for each case of so many nodes, which it gets as `case`."""
+    """Decorator: run the test for each case with these numbers of nodes, passed as `case`."""
     chosen = [case for case in cases(*schedulers, kind=kind) if case.nodes in nodes]
     return pytest.mark.parametrize("case", chosen, ids=lambda case: case.id)
 
 
 def needed(module: str) -> None:
-    """Skip, with the reason, where the extra `templates` is not installed."""
+    """Skip, with the reason, if the extra `templates` is not installed."""
     pytest.importorskip(module, reason="the extra `templates` is not installed")
 
 
@@ -105,12 +105,12 @@ def page(name: str) -> str:
 
 CRD_URL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.8.0/manifests/base/kubeflow.org_mpijobs.yaml"
 CRD_SHA256 = "78b0131f931fcc8d99f6ce0407281f41b62527e443ec691d26d9634b390ad3bb"
-CRD_FILE = "MPIJOB_CRD"  # variable that names a copy, where the internet is out of reach
+CRD_FILE = "MPIJOB_CRD"  # variable with the path of a copy, for machines without internet
 ANSWER_S = 10
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """The objects in a file, read strictly: a key that stands twice is an error."""
+    """Objects in a file, read strictly: a repeated key is an error."""
     return list(yaml.load_all(text, Loader=_Strict))
 
 
@@ -122,9 +122,9 @@ class _Strict(yaml.SafeLoader):
 
 
 def mpijob_schema() -> dict[str, Any]:
-    """The schema of MPIJob v2beta1, made strict: unknown fields, which a cluster would drop in silence, are errors.
+    """Schema of MPIJob v2beta1, made strict: unknown fields, which a cluster would silently drop, are errors.
 
-    From a copy, or from the operator's release and kept in the environment; skips the test where there is neither.
+    It comes from a copy, or from the operator's release and is kept in the environment; skips the test without either.
     """
     kept = Path(os.environ.get(CRD_FILE) or Path(sys.prefix) / "schemas" / "mpijobs-v0.8.0.yaml")
     if not kept.exists():
@@ -158,7 +158,7 @@ def _make_strict(schema: Any) -> None:
 
 
 def kubeflow(thing: dict[str, Any]) -> None:
-    """Hold a TrainJob or TrainingRuntime against the models of Kubeflow Trainer; they must know all of it."""
+    """Check a TrainJob or TrainingRuntime against the models of Kubeflow Trainer, which must know all fields."""
     from kubeflow_trainer_api import models
 
     model = getattr(models, f"TrainerV1alpha1{thing['kind']}")

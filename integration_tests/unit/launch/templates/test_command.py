@@ -1,4 +1,4 @@
-"""`paceline template`: what it refuses, where it writes, that every word arrives; pages, compose files, images."""
+"""`paceline template`: refusals, output files, words that arrive unchanged; pages, compose files, images."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ from integration_tests.unit.launch.templates.cases import (
 )
 from integration_tests.unit.launch.templates.test_scripts import RECORDER, shellcheck
 
-OLDEST, NEWEST = "1.25", "1.37"  # of Kubernetes, as the package has them
+OLDEST, NEWEST = "1.25", "1.37"  # versions of Kubernetes, as in the package
 DEFAULT_RESOURCES = {"cpu": "12", "memory": "65536Mi"}
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """A word of a container as Kubernetes hands it on: $(NAME) is a variable, where there is one, and $$ a dollar."""
+    """Word of a container as Kubernetes passes it: $(NAME) becomes the variable if it exists, and $$ a dollar."""
 
     def replace(found: re.Match[str]) -> str:
         if found[0] == "$$":
@@ -72,7 +72,7 @@ def check_resources(case: Case, part: dict[str, Any]) -> None:
 
 
 def check_valid(thing: dict[str, Any], *versions: str) -> None:
-    """By Kubernetes' own schemas, where these are installed."""
+    """Validate with Kubernetes' own schemas, where they are installed."""
     needed("kubernetes_validate")
     import kubernetes_validate
 
@@ -81,7 +81,7 @@ def check_valid(thing: dict[str, Any], *versions: str) -> None:
 
 
 def pod_script(text: str, **variables: str) -> str:
-    """What the shell of a pod gets, with these variables of the pod."""
+    """Script for the shell of a pod, with these variables of the pod."""
     *_, job = objects(text)
     shell, flag = container(job["spec"]["template"])["command"]
     assert (shell, flag) == ("/bin/bash", "-c")
@@ -90,7 +90,7 @@ def pod_script(text: str, **variables: str) -> str:
 
 
 def stand_in(folder: Path, script: str) -> dict[str, str]:
-    """A `paceline` that runs this; the environment of pod 0."""
+    """Write a `paceline` with this script; return the environment of pod 0."""
     (folder / "paceline").write_text(script)
     (folder / "paceline").chmod(0o755)
     return {"PATH": f"{folder}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"}
@@ -230,7 +230,7 @@ def test_trainjob_starts_every_rank_on_its_nodes(case: Case) -> None:
     assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
     trainer, policy = job["spec"]["trainer"], runtime["spec"]["mlPolicy"]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (case.nodes, RANKS_PER_NODE)
-    # The runtime's number is of launchers, for these carry the label of the trainer.
+    # The runtime's number counts launchers, because they carry the label of the trainer.
     assert policy["numNodes"] == 1
     assert policy["mpi"] == {
         "numProcPerNode": 4, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/home/mpiuser/.ssh",

@@ -1,7 +1,7 @@
-"""The scripts of Slurm, LSF and PBS: clean for shellcheck, and run here with stand-ins for the schedulers' programs.
+"""The scripts of Slurm, LSF and PBS: clean for shellcheck, and run here with fakes of the schedulers' programs.
 
-A stand-in does what its program is documented to do to words and environment, and `paceline`, `horovodrun` and `python`
-write down how they were called.
+A fake treats words and environment as its program is documented to. `paceline`, `horovodrun` and `python` record
+their calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from integration_tests.unit.launch.templates.cases import COMMAND, RANKS_PER_NODE, VARIABLE, Case, printed, table
 
-# Writes one line of JSON per call: the words and what came by the environment.
+# Writes one line of JSON per call: the words and the environment.
 RECORDER = """#!{python} -IS
 import json, os, sys
 words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
@@ -27,14 +27,14 @@ with open(os.environ.get("CALLS", "{calls}"), "a") as file:
 sys.exit({code})
 """
 STAND_INS = {
-    # Runs its words, after options that begin with dashes, once.
+    # Runs its words once, after options that begin with dashes.
     "srun": 'while [[ $1 == -* ]]; do shift; done; exec "$@"',
     "jsrun": 'while [[ $1 == -* ]]; do shift 2; done; exec "$@"',
     "mpirun": 'while [[ $1 == -* ]]; do shift 2; done; exec "$@"',
     "scontrol": 'n=0; while ((n < NODES)); do echo "node$n"; n=$((n + 1)); done',
     # Joins its words for a remote shell, as rsh and ssh do.
     "blaunch": '[ "$1" = -z ]; machine=$2; shift 2; cd /; export ON=$machine; exec /bin/bash -c "$*"',
-    # Starts in the home folder with an environment of its own, and says nothing about failures.
+    # Starts in the home folder with its own environment, and does not report failures.
     "pbsdsh": '[ "$1 $3" = "-n --" ]; n=$2; shift 3; cd /; env -i PATH="$PATH" ON="node$n" "$@"; exit 0',
     "module": ":",
     "scancel": "[[ $* == *--name=digits-4711* ]]",
@@ -45,7 +45,7 @@ STAND_INS = {
 
 
 def shellcheck(script: Path) -> None:
-    """Everything that it can find, but for its doubts whether `$` in quotes is meant: in the user's words it is."""
+    """Check everything except doubts about `$` in quotes: in the user's words it is intended."""
     checker = Path(sys.executable).with_name("shellcheck")
     if not checker.exists():
         pytest.skip("the extra `templates` is not installed: no shellcheck")
@@ -65,7 +65,7 @@ def test_shellcheck_finds_nothing(case: Case, tmp_path: Path) -> None:
 
 
 def run(case: Case, tmp_path: Path, code: int = 0) -> tuple[int, list[dict[str, Any]]]:
-    """Run the file as its scheduler would; its exit code, and the calls."""
+    """Run the file as its scheduler would; return its exit code and the calls."""
     programs, job, calls = tmp_path / "programs", tmp_path / "job", tmp_path / "calls"
     for folder in (programs, job):
         folder.mkdir()
@@ -133,7 +133,7 @@ def test_failure_of_a_rank_is_the_jobs(case: Case, tmp_path: Path) -> None:
 
 
 def directives(case: Case) -> list[str]:
-    """What schedulers are asked for, all of it before the first command."""
+    """Requests to the scheduler; all must come before the first command."""
     sign = {"slurm": "#SBATCH ", "lsf": "#BSUB ", "pbs": "#PBS "}[case.scheduler.name]
     lines = case.text().splitlines()
     first_command = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
@@ -182,7 +182,7 @@ def test_restarts_of_slurm_and_images_in_apptainer(tmp_path: Path) -> None:
     assert '[ "${SLURM_RESTART_COUNT:-0}" -lt 3 ]' in text
     (tmp_path / "job.sh").write_text(text)
     shellcheck(tmp_path / "job.sh")
-    # Image runs in apptainer.
+    # The image runs in Apptainer.
     text = printed("slurm", "--image", "registry/train:1", "--gpus", "2", "python", "train.py")
     assert "apptainer exec --nv docker://registry/train:1 paceline rank -- python train.py\n" in text
     text = printed("pbs", "--start", "mpirun", "--image", "train.sif", "python", "train.py")
