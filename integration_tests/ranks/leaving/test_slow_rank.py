@@ -52,6 +52,16 @@ def test_rank_that_is_through_takes_part_until_all_are(tmp_path: Path, case: Any
     assert ranks[0].weights == pytest.approx((expected([STEPS] * size),) * 2, rel=1e-12)
 
 
+@pytest.mark.parametrize("fusion", ["threshold", "optimal"])
+@pytest.mark.parametrize("end", ENDS)
+def test_weights_in_flight_arrive_before_the_end(tmp_path: Path, end: str, fusion: str) -> None:
+    variables = {"PACELINE_EXCHANGE": "split", "PACELINE_FUSION": fusion}
+    done, ranks = run(tmp_path, SCRIPTS["torch"], 2, [STEP_S] * 2, end, **variables)
+    assert done.returncode == 0, done.stderr
+    assert len({one.weights for one in ranks}) == 1, ranks
+    assert ranks[0].weights == pytest.approx((expected([STEPS] * 2),) * 2, rel=1e-12)
+
+
 def test_ranks_with_unequally_many_steps_of_a_partial_exchange(tmp_path: Path) -> None:
     done, ranks = run(tmp_path, SCRIPTS["torch"], 3, [STEP_S] * 3, "shutdown", (30, 10, 20), PACELINE_EXCHANGE="solo")
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WOR
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
 from paceline.horovod.patches.libraries import TWO_LIBRARIES_EDITS
+from paceline.horovod.patches.lifecycle import LIFECYCLE_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
 from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
 from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
@@ -397,12 +398,6 @@ PATCHES: tuple[Patch, ...] = (
 # Not faults: calls of Paceline from Horovod's Python code when a world begins or ends, functions that an exchange
 # replaces, and prerequisites of patches.
 GLUE: tuple[Edit, ...] = (
-    Edit(
-        _BASICS,
-        "from horovod.common import util as util",
-        "after",
-        "from horovod._paceline import glue as _paceline_glue",
-    ),
     # Otherwise PyTorch's CUDA build and any nvcc on PATH would make the library use CUDA (paceline.cmake).
     Edit(
         "cmake/Modules/FindPytorch.cmake",
@@ -413,15 +408,6 @@ GLUE: tuple[Edit, ...] = (
     # g++ 13 and newer need these includes, because their headers include fewer others.
     Edit("horovod/common/group_table.h", "#include <mutex>", "before", "#include <cstdint>"),
     Edit("horovod/common/group_table.h", "#include <queue>", "after", "#include <string>"),
-    Edit(_BASICS, "initialization_ok = True", "before", "_paceline_glue.before_init(self.MPI_LIB_CTYPES)"),
-    Edit(
-        _BASICS,
-        "self.MPI_LIB_CTYPES.horovod_shutdown()",
-        "before",
-        "if _paceline_glue.is_forked(self.MPI_LIB_CTYPES):\n"
-        "    return\n"
-        "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)",
-    ),
     Edit(
         _OPERATIONS,
         "return NOT_INITIALIZED_ERROR;",
@@ -432,7 +418,7 @@ GLUE: tuple[Edit, ...] = (
         '    "another hvd.init(), or call hvd.shutdown() behind them.");',
         within="Status CheckInitialized() {",
     ),
-    Edit(_BASICS, "_init_process_sets(process_sets)", "after", "_paceline_glue.after_init(self.MPI_LIB_CTYPES)"),
+    *LIFECYCLE_EDITS,
     *(Edit(file, function, "before", _OURS_IF_ASKED) for file, function in _WRAPPERS),
     Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", '#include "bridge/patches.h"'),
     Edit(
