@@ -130,6 +130,14 @@ def plot(merged: trace.Trace, picture: Path) -> None:
     console.note(f"One step's timeline: {picture}")
 
 
+def write_timeline(merged: trace.Trace, timeline: Path) -> None:
+    """Write the Chrome trace. Raises UserError if the trace has no step or the file cannot be written."""
+    from paceline.launch.record import perfetto
+
+    perfetto.save(merged, timeline)
+    console.note(f"All steps, for https://ui.perfetto.dev: {timeline}")
+
+
 @flags.with_options("run", hidden={"record"})
 @click.command("record", cls=run.HorovodrunCommand)
 @click.option("-o", "--output", type=Path, default=Path("trace.json"), show_default=True, help="The trace to write.")
@@ -137,10 +145,18 @@ def plot(merged: trace.Trace, picture: Path) -> None:
     "--steps", type=click.IntRange(1), help="End the run after so many steps. [default: when the script ends]"
 )
 @click.option("--plot", "picture", type=Path, help="Also draw one step's timeline (PNG, PDF or SVG).")
+@click.option(
+    "--perfetto",
+    "timeline",
+    metavar="FILE",
+    type=Path,
+    help="Also write all steps as a Chrome trace, for https://ui.perfetto.dev (.json, .json.gz).",
+)
 def record_command(
     output: Path,
     steps: int | None,
     picture: Path | None,
+    timeline: Path | None,
     horovodrun_arguments: tuple[str, ...],
     command: tuple[str, ...],
     **values: Any,
@@ -162,16 +178,18 @@ def record_command(
     job = run.job(horovodrun_arguments, command, environment(settings, given), settings)
     if picture is not None:
         outputs.check_picture(picture)
+    if timeline is not None:
+        outputs.check(timeline, "the timeline")
     path = prepare(output)
     announce(settings)
     try:
         code = run.call(job)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
-    return report(path, picture, code)
+    return report(path, picture, timeline, code)
 
 
-def report(path: Path, picture: Path | None, code: int) -> int:
+def report(path: Path, picture: Path | None, timeline: Path | None, code: int) -> int:
     """Merge, print and draw what was traced; the exit code to end with, given that of the run."""
     try:
         merged = collect(path)
@@ -184,4 +202,6 @@ def report(path: Path, picture: Path | None, code: int) -> int:
     console.out().print(slowest_table(merged))
     if picture is not None:
         plot(merged, picture)
+    if timeline is not None:
+        write_timeline(merged, timeline)
     return code
