@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags, interrupts, outputs, run
 from paceline.launch.environment import announce, environment
+from paceline.record import flight_recorder, trace
 from paceline.record import summary as trace_summary
-from paceline.record import trace
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,6 +30,7 @@ def prepare(path: Path) -> Path:
         path.replace(_set_aside(path))
     for part in trace.parts(path):
         part.unlink()
+    shutil.rmtree(flight_recorder.folder(path), ignore_errors=True)
     return path
 
 
@@ -138,6 +140,17 @@ def write_timeline(merged: trace.Trace, timeline: Path) -> None:
     console.note(f"All steps, for https://ui.perfetto.dev: {timeline}")
 
 
+def keep_dumps(path: Path, failed: bool) -> None:
+    """Say where the ranks' flight-recorder dumps are, or remove those of a run that succeeded."""
+    dumps = flight_recorder.folder(path)
+    if not failed:
+        shutil.rmtree(dumps, ignore_errors=True)
+    elif dumps.is_dir():
+        console.note(
+            f"Last operations of each rank: {dumps}; `torchfrtrace {dumps}` names those that some ranks did not submit."
+        )
+
+
 @flags.with_options("run", hidden={"record"})
 @click.command("record", cls=run.HorovodrunCommand)
 @click.option("-o", "--output", type=Path, default=Path("trace.json"), show_default=True, help="The trace to write.")
@@ -191,6 +204,7 @@ def record_command(
 
 def report(path: Path, picture: Path | None, timeline: Path | None, code: int) -> int:
     """Merge, print and draw what was traced; the exit code to end with, given that of the run."""
+    keep_dumps(path, failed=code != 0)
     try:
         merged = collect(path)
     except UserError as error:

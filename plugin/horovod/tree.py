@@ -30,14 +30,24 @@ CORE_IN_HOST = (
     "message_packing",
     "monitor",
     "slots",
-    "recorder",
     "round_coordinator",
     "round_state",
     "votes",
     "waiting",
 )
 # And these rooms of it, whole.
-ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "text", "transport")
+ROOMS_IN_HOST = (
+    "armed",
+    "codecs",
+    "collectives",
+    "coordination",
+    "failure",
+    "naming",
+    "record",
+    "settings",
+    "text",
+    "transport",
+)
 
 # Rows of the table of hooks that call nothing of ours: the bridge is compiled against them.
 _BENEATH = ("include", "handed", "told", "lengths")
