@@ -29,6 +29,7 @@ from paceline.native.library import library_name
 from paceline.native.prototypes import declare
 from paceline.native.world import begin_world, everywhere, process
 from paceline.partial.state import drain_for_at_most
+from paceline.record import flight_recorder
 from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.stop import Stop
@@ -182,6 +183,7 @@ def _write(library: ctypes.CDLL, record: Path) -> None:
     if stop is not None and stop.written:  # later steps belong to a run that is being ended
         return
     with _writing:
+        flight_recorder.write(library, record)
         processors = None if stop is None else stop.processors()
         trace = msgspec.structs.replace(take(library), costs=_costs(library), processors=processors or msgspec.UNSET)
         if trace.steps:

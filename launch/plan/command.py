@@ -45,6 +45,10 @@ ARMED = (
 )
 @click.option("-o", "--output", type=Path, help="Write that plan; `paceline run --fusion file:PLAN.json` follows it.")
 @click.option("--plot", "picture", type=Path, help="Draw backward pass and messages of all policies (PNG, PDF, SVG).")
+@click.option(
+    "--perfetto", "timeline", metavar="FILE", type=Path,
+    help="Write the recorded steps as a Chrome trace, for https://ui.perfetto.dev (.json, .json.gz).",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON in place of tables.")
 @click.option("--cost", metavar="A,B", help="Cost of a message in place of the measured: seconds, seconds per byte.")
 @click.option("--curve", is_flag=True, help="Cost as a curve through the measured medians, in place of a line.")
@@ -76,6 +80,7 @@ def trace_command(
     policy: str,
     output: Path | None,
     picture: Path | None,
+    timeline: Path | None,
     as_json: bool,
     armed: bool,
     coordination_ms: float | None,
@@ -102,10 +107,13 @@ def trace_command(
     from paceline.fusion.resolve import resolve
     from paceline.launch.plan import collectives as plan_collectives
     from paceline.launch.plan import remedies as plan_remedies
+    from paceline.launch.record import command as record
     from paceline.predict import collectives
 
     chosen = resolve(policy)  # a wrong name is refused before the trace is read
     recorded = from_trace.load(trace_path)
+    if timeline is not None:
+        record.write_timeline(recorded, timeline)
     measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
     probed = None if network_path is None else network_file.load(network_path)
     if probed is not None and cost_flags["algorithm"] is not None:

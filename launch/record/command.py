@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags, interrupts, outputs, run
 from paceline.launch.environment import announce, environment
+from paceline.record import flight_recorder, trace
 from paceline.record import summary as trace_summary
-from paceline.record import trace
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,6 +30,7 @@ def prepare(path: Path) -> Path:
         path.replace(_set_aside(path))
     for part in trace.parts(path):
         part.unlink()
+    shutil.rmtree(flight_recorder.folder(path), ignore_errors=True)
     return path
 
 
@@ -130,6 +132,25 @@ def plot(merged: trace.Trace, picture: Path) -> None:
     console.note(f"One step's timeline: {picture}")
 
 
+def write_timeline(merged: trace.Trace, timeline: Path) -> None:
+    """Write the Chrome trace. Raises UserError if the trace has no step or the file cannot be written."""
+    from paceline.launch.record import perfetto
+
+    perfetto.save(merged, timeline)
+    console.note(f"All steps, for https://ui.perfetto.dev: {timeline}")
+
+
+def keep_dumps(path: Path, failed: bool) -> None:
+    """Say where the ranks' flight-recorder dumps are, or remove those of a run that succeeded."""
+    dumps = flight_recorder.folder(path)
+    if not failed:
+        shutil.rmtree(dumps, ignore_errors=True)
+    elif dumps.is_dir():
+        console.note(
+            f"Last operations of each rank: {dumps}; `torchfrtrace {dumps}` names those that some ranks did not submit."
+        )
+
+
 @flags.with_options("run", hidden={"record"})
 @click.command("record", cls=run.HorovodrunCommand)
 @click.option("-o", "--output", type=Path, default=Path("trace.json"), show_default=True, help="The trace to write.")
@@ -137,10 +158,18 @@ def plot(merged: trace.Trace, picture: Path) -> None:
     "--steps", type=click.IntRange(1), help="End the run after so many steps. [default: when the script ends]"
 )
 @click.option("--plot", "picture", type=Path, help="Also draw one step's timeline (PNG, PDF or SVG).")
+@click.option(
+    "--perfetto",
+    "timeline",
+    metavar="FILE",
+    type=Path,
+    help="Also write all steps as a Chrome trace, for https://ui.perfetto.dev (.json, .json.gz).",
+)
 def record_command(
     output: Path,
     steps: int | None,
     picture: Path | None,
+    timeline: Path | None,
     horovodrun_arguments: tuple[str, ...],
     command: tuple[str, ...],
     **values: Any,
@@ -162,17 +191,20 @@ def record_command(
     job = run.job(horovodrun_arguments, command, environment(settings, given), settings)
     if picture is not None:
         outputs.check_picture(picture)
+    if timeline is not None:
+        outputs.check(timeline, "the timeline")
     path = prepare(output)
     announce(settings)
     try:
         code = run.call(job)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
-    return report(path, picture, code)
+    return report(path, picture, timeline, code)
 
 
-def report(path: Path, picture: Path | None, code: int) -> int:
+def report(path: Path, picture: Path | None, timeline: Path | None, code: int) -> int:
     """Merge, print and draw the trace; return the exit code to end with, given that of the run."""
+    keep_dumps(path, failed=code != 0)
     try:
         merged = collect(path)
     except UserError as error:
@@ -184,4 +216,6 @@ def report(path: Path, picture: Path | None, code: int) -> int:
     console.out().print(slowest_table(merged))
     if picture is not None:
         plot(merged, picture)
+    if timeline is not None:
+        write_timeline(merged, timeline)
     return code

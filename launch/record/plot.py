@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from paceline.errors import UserError
 from paceline.launch import outputs
+from paceline.record.alignment import shifts_s
 from paceline.record.timed import median_step, timed_steps
 from paceline.record.trace import RankTrace, Step, Trace
 
@@ -65,16 +65,7 @@ def save(figure: Figure, path: Path) -> None:
 
 def _origins(steps: Sequence[Step]) -> list[float]:
     """For each rank's step, the time on that rank's clock that is zero in the picture."""
-    first = steps[0]
-    offsets_s = []
-    for step in steps:
-        ends = [
-            (here.end_s, there.end_s)
-            for here, there in zip(step.collectives, first.collectives, strict=False)
-            if here.kind == there.kind and here.size_bytes == there.size_bytes
-        ]
-        offset_s = median(here - there for here, there in ends) if ends else step.start_s - first.start_s
-        offsets_s.append(offset_s)
+    offsets_s = shifts_s([[step] for step in steps])
     earliest_s = min(step.start_s - offset_s for step, offset_s in zip(steps, offsets_s, strict=True))
     return [earliest_s + offset_s for offset_s in offsets_s]
 

@@ -113,11 +113,11 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
   }
 }
 
-void Queued(const common::Request& request) {
+void Queued(const common::Request& request, int32_t process_set_id) {
   using ::paceline::core::Need;
   auto need = Need::kRound;
   for (auto* participant : Participants()) {
-    need = std::max(need, participant->Queued(request));
+    need = std::max(need, participant->Queued(request, process_set_id));
   }
   if (need == Need::kRound) {
     TellHandedIn();

@@ -34,7 +34,7 @@ void AllConnected(common::HorovodGlobalState& state);
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
 // queued
-void Queued(const common::Request& request);
+void Queued(const common::Request& request, int32_t process_set_id);
 
 // handed: TensorQueue::Handed(), the names of all operations of this rank that have been handed in and not begun.
 

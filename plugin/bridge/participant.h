@@ -100,8 +100,11 @@ class Participant {
   virtual void WaitedFor() {}
 
   // An operation was put into the queue of requests of a process set, whose lock is held. The least that somebody says
-  // it needs counts: HandedIn follows where that is a round, Held where it is others.
-  virtual ::paceline::core::Need Queued(const common::Request& /*request*/) { return ::paceline::core::Need::kRound; }
+  // it needs counts: HandedIn follows where that is a round, Held where it is others. The process set is -1 for
+  // messages without an operation of this rank.
+  virtual ::paceline::core::Need Queued(const common::Request& /*request*/, int32_t /*process_set_id*/) {
+    return ::paceline::core::Need::kRound;
+  }
 
   // Something was queued that goes with others which are still to come.
   virtual void Held() {}

@@ -9,7 +9,7 @@ namespace paceline::core {
 
 // Raised whenever entry points of the bridge (plugin/native/prototypes.py) or hooks change their meaning. Python reads
 // its own from `_core`, the library was built with another copy of this file.
-constexpr int32_t kInterface = 10;
+constexpr int32_t kInterface = 11;
 
 }  // namespace paceline::core
 

@@ -74,18 +74,22 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
     "queued": (
         Edit(_QUEUE, '#include "tensor_queue.h"', "after", _INCLUDE),
         *(
-            Edit(_QUEUE, anchor, "after", f"{_CALL}Queued(message_queue_.back());", within=within)
-            for anchor, within in (
+            # The number stays in an entry that was moved from. What PushMessageToQueue takes has no entry.
+            Edit(_QUEUE, anchor, "after", f"{_CALL}Queued(message_queue_.back(), {process_set});", within=within)
+            for anchor, process_set, within in (
                 (
                     "message_queue_.push(std::move(message));",
+                    "e.process_set_id",
                     "Status TensorQueue::AddToTensorQueue(TensorTableEntry& e, Request& message) {",
                 ),
                 (
                     "message_queue_.push(std::move(messages[i]));",
+                    "entries[i].process_set_id",
                     "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
                 ),
                 (
                     "message_queue_.push(std::move(message));",
+                    "-1",
                     "void TensorQueue::PushMessageToQueue(Request& message) {",
                 ),
             )

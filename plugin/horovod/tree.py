@@ -30,14 +30,24 @@ CORE_IN_HOST = (
     "message_packing",
     "monitor",
     "slots",
-    "recorder",
     "round_coordinator",
     "round_state",
     "votes",
     "waiting",
 )
 # Folders of the core that the bridge includes as a whole.
-ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "text", "transport")
+ROOMS_IN_HOST = (
+    "armed",
+    "codecs",
+    "collectives",
+    "coordination",
+    "failure",
+    "naming",
+    "record",
+    "settings",
+    "text",
+    "transport",
+)
 
 # Hooks that do not call Paceline, but that the bridge is compiled against.
 _BENEATH = ("include", "handed", "told", "lengths")

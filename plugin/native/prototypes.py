@@ -67,6 +67,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "record_take": (c_int64, (c_void_p,)),
     "record_words": (POINTER(c_int64), ()),
     "record_names": (c_void_p, ()),
+    "record_operations": (c_char_p, ()),
     "counters": (c_char_p, ()),
     "fusion_want": (None, (c_double,)),
     "fusion_want_armed": (None, (c_int32,)),

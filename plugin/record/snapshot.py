@@ -13,7 +13,7 @@ from paceline.native.library import library_name
 from paceline.native.prototypes import DTYPES
 from paceline.record.trace import Arrival, Collective, RankTrace, Step, Tensor, Totals
 
-_KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
+KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
 # The library keeps only the last snapshot. Reentrant, because a signal handler may interrupt the same thread.
 _taking = threading.RLock()
 
@@ -59,7 +59,7 @@ def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], 
         return Tensor(name, size_bytes=number(), dtype=DTYPES[number()], process_set=number())
 
     def collective() -> Collective:
-        kind, start_s, end_s, size_bytes = _KINDS[number()], time_s(), time_s(), number()
+        kind, start_s, end_s, size_bytes = KINDS[number()], time_s(), time_s(), number()
         return Collective(kind, tuple(number() for _ in range(number())), size_bytes, start_s, end_s)
 
     def step() -> Step:

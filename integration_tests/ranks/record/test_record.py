@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.chrome_traces import tracks
 from integration_tests.support.more import more
 from integration_tests.support.processes import PACELINE, QUIET, finished, written
 from paceline.fusion import from_trace
+from paceline.record import flight_recorder, trace
 from paceline.record import summary as trace_summary
-from paceline.record import trace
 
 SIZES = (7, 1000, 33)  # elements of the script's gradients
 STEPS = 6
@@ -59,7 +61,9 @@ def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path:
 def test_trace_of_an_unmodified_script(tmp_path: Path) -> None:
     leftover = trace.part_path(tmp_path / "out.json", 5)
     leftover.write_text("of an earlier run")
-    done = record(tmp_path, flags=("-o", "out.json", "--plot", "step.png", "--debug", "record_steps=4"))
+    done = record(
+        tmp_path, flags=("-o", "out.json", "--plot", "step.png", "--perfetto", "out.gz", "--debug", "record_steps=4")
+    )
     assert done.returncode == 0, done.stderr
     merged = trace.load(tmp_path / "out.json")
     assert trace.parts(tmp_path / "out.json") == []
@@ -80,6 +84,16 @@ def test_trace_of_an_unmodified_script(tmp_path: Path) -> None:
     assert "Trace of 2 ranks" in done.stdout
     assert "Slowest tensors" in done.stdout
     assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
+    found = tracks(json.loads(gzip.decompress((tmp_path / "out.gz").read_bytes())))
+    for one in merged.ranks:
+        own, gradients = found[f"rank {one.rank} on {one.host}"], found[f"rank {one.rank}: gradients"]
+        assert len(own["steps"]) == 4
+        messages = [each for name, lane in own.items() if name.startswith("messages") for each in lane]
+        assert len(messages) == one.totals.messages
+        assert {name: len(slices) for name, slices in gradients.items()} == dict.fromkeys(
+            (tensor.name for tensor in one.tensors), 4
+        )
+    assert not flight_recorder.folder(tmp_path / "out.json").exists(), "the run succeeded"
 
 
 def test_failed_script_keeps_its_trace_and_names_the_rank_that_has_none(tmp_path: Path) -> None:
@@ -89,6 +103,9 @@ def test_failed_script_keeps_its_trace_and_names_the_rank_that_has_none(tmp_path
     assert merged.missing == [1], done.stderr
     assert len(merged.ranks[0].steps) == STEPS
     assert "No trace of rank 1 of 2" in done.stderr
+    dumps = flight_recorder.folder(tmp_path / "trace.json")
+    assert [path.name for path in dumps.iterdir()] == ["rank_0"]
+    assert f"`torchfrtrace {dumps}`" in " ".join(done.stderr.split())
 
 
 ENDLESS = """

@@ -197,6 +197,7 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("record --plot absent/p.png -np 2 true", {}, "{tmp}/absent of the picture p.png does not exist", "Make it"),
     ("record --plot p.docx -np 2 true", {}, ".docx is none of", ".png, .pdf or .svg"),
     ("record --plot {tmp} -np 2 true", {}, "is a folder", "Name a file in it"),
+    ("record --perfetto absent/t.json -np 2 true", {}, "{tmp}/absent of the timeline t.json does not exist", "Make it"),
     ("record --record t.json -np 2 true", {}, "--record belongs to", "-o FILE"),
     ("plan", {}, "Missing argument 'TRACE'", "--help"),
     ("plan absent.json", {}, "absent.json cannot be read", "paceline record"),

@@ -41,7 +41,7 @@ void Armed::BeginWorld() {
   Tell();
 }
 
-core::Need Armed::Queued(const common::Request& request) {
+core::Need Armed::Queued(const common::Request& request, int32_t /*process_set_id*/) {
   // Before or behind what Wait does, in one order for both: either this thread sees that it is waited for, or Wait sees
   // what was added.
   if (++added_ >= wake_at_) {

@@ -59,7 +59,7 @@ class Armed : public Participant {
         taken_up_(std::move(taken_up)) {}
 
   void BeginWorld() override;
-  ::paceline::core::Need Queued(const common::Request& request) override;
+  ::paceline::core::Need Queued(const common::Request& request, int32_t process_set_id) override;
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
   Clock::duration SleepLimit() override;
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;

@@ -32,7 +32,57 @@ CollectiveKind KindOf(common::Response::ResponseType type) {
   }
 }
 
+CollectiveKind KindOf(common::Request::RequestType type) {
+  switch (type) {
+    case common::Request::ALLREDUCE:
+      return CollectiveKind::kAllreduce;
+    case common::Request::ALLGATHER:
+      return CollectiveKind::kAllgather;
+    case common::Request::BROADCAST:
+      return CollectiveKind::kBroadcast;
+    case common::Request::ALLTOALL:
+      return CollectiveKind::kAlltoall;
+    case common::Request::REDUCESCATTER:
+      return CollectiveKind::kReducescatter;
+    case common::Request::ADASUM:
+      return CollectiveKind::kAdasum;
+    case common::Request::JOIN:
+      return CollectiveKind::kJoin;
+    default:
+      return CollectiveKind::kBarrier;
+  }
+}
+
+bool OfUser(const std::string& name) { return !Begins(name, kControlNames) && !Begins(name, kNoteNames); }
+
 }  // namespace
+
+void Recording::BeginWorld() {
+  log_.Clear();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  process_sets_.clear();
+}
+
+void Recording::EndProcessSet(int32_t process_set_id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  process_sets_.erase(process_set_id);
+}
+
+std::map<int32_t, std::vector<int>> Recording::ProcessSets() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return process_sets_;
+}
+
+::paceline::core::Need Recording::Queued(const common::Request& request, int32_t process_set_id) {
+  // Ranks join at different times: nobody waits for it.
+  if (log_.keeping() && process_set_id >= 0 && request.request_type() != common::Request::JOIN &&
+      OfUser(request.tensor_name())) {
+    log_.Submitted({request.tensor_name(), KindOf(request.request_type()), static_cast<int32_t>(request.tensor_type()),
+                    process_set_id, request.tensor_shape()},
+                   Nanoseconds(Clock::now()));
+  }
+  return Participant::Queued(request, process_set_id);
+}
 
 void Recording::Arrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors,
                         const std::vector<std::string>& names, int32_t process_set_id) {
@@ -47,9 +97,23 @@ void Recording::Arrived(const std::vector<std::shared_ptr<common::Tensor>>& tens
   }
 }
 
-void Recording::Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
-                      int32_t /*process_set_id*/) {
+void Recording::Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& process_set, int32_t process_set_id) {
   recorder_.Coordinated();
+  process_set_id_ = process_set_id;
+  if (log_.keeping()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    process_sets_.try_emplace(process_set_id, process_set.registered_global_ranks);
+  }
+}
+
+void Recording::BeforeExecute(common::ProcessSet& /*process_set*/, const common::Response& response) {
+  if (!log_.keeping()) {
+    return;
+  }
+  const auto now_ns = Nanoseconds(Clock::now());
+  for (const auto& name : response.tensor_names()) {
+    log_.Started(process_set_id_, name, now_ns);
+  }
 }
 
 void Recording::Performed(const Executed& executed) {
@@ -65,6 +129,11 @@ void Recording::Performed(const Executed& executed) {
     }
   }
   recorder_.Performed(KindOf(type), names, bytes, executed.start_ns, executed.end_ns);
+  if (log_.keeping() && (executed.status.ok() || executed.status.in_progress())) {
+    for (const auto& entry : executed.entries) {
+      log_.Completed(entry.process_set_id, entry.tensor_name, executed.end_ns);
+    }
+  }
 }
 
 }  // namespace horovod::paceline
