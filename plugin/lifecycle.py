@@ -19,6 +19,7 @@ from paceline.arguments import check_reproducible, choice_asked
 from paceline.collectives import probed
 from paceline.common_settings import Setting
 from paceline.config import exchange_of_variables
+from paceline.debug_values import EVENTS
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
@@ -81,7 +82,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
         settings.codec_least_bytes,
         int(settings.reproducible),
     )
-    library.horovod_paceline_wake(int(settings.wake == config.EVENTS))
+    library.horovod_paceline_wake(int(settings.wake == EVENTS))
     exchange_of_variables().check_environment()
     check_reproducible(exchange_of_variables())
     if not exchange_of_variables().synchronous:

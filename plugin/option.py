@@ -29,7 +29,6 @@ class Option:
 
     `parse` turns text into the value and raises ValueError with the rule that the text breaks. `needs`: the option, and
     those of its values, that this one says more about and has no effect without; no values: any, if it is given at all.
-    `unless`: how a script may do the same in place of that option.
     `along`: another option, a value of it, and the default of this one where the other has that value.
     `shared`: the text of a value that must be equal on all ranks; None: each rank may have a value of its own.
     """
@@ -43,7 +42,6 @@ class Option:
     scope: str
     needs: tuple[str, tuple[str, ...]] | None = None
     shared: Callable[[Any], str] | None = as_text
-    unless: str = ""
     along: tuple[str, str, Any] | None = None
 
     @property

@@ -6,11 +6,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, repeat
 from paceline.fusion.armed import ArmedReport, armed
 from paceline.native.library import loaded
 
-ARMED = {"PACELINE_ARMED": "yes"}
+ARMED = debug(armed=True)
 # How long a group waits for its last gradient before a step is given up (core waits no longer than that): ranks on a
 # busy machine come in time.
 CALM_S = 5.0

@@ -31,7 +31,7 @@ class StepModel:
     """Facts of a recorded run about its steps.
 
     `stock` and `own`: seconds of a message of some bytes without coordination, by Horovod's collective and by the
-    fastest of Paceline's. `coordination_s`: a round of Horovod's; `events_s`: a round with PACELINE_WAKE=events.
+    fastest of Paceline's. `coordination_s`: a round of Horovod's; `events_s`: a round with coordination by events.
     `work_s`: what a message in flight with others adds to their time. `late_s`: what a step loses because another rank
     is the slowest each time. `busy_s`: what the processors of the busiest machine need for a step. `replayed_s`: the
     predicted step of stock Horovod with the messages that it made in the recorded run: which ones it makes depends on

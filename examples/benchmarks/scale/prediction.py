@@ -62,7 +62,7 @@ def gathered(ranks: int) -> Work:
 
 
 def told(ranks: int) -> Work:
-    """The same *and* with PACELINE_WAKE=events: phases in which a rank tells some others, and is told by as many."""
+    """The same *and* with wake=events: phases in which a rank tells some others, and is told by as many."""
     messages = sum(phases(ranks))
     return Work(len(phases(ranks)), messages, ranks * messages)
 

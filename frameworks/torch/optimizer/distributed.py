@@ -91,7 +91,7 @@ def DistributedOptimizer(
       "doubling" or "auto" (docs/methods/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
       "direct".
     - `bucket_bytes`: dense gradients in CPU memory of so many bytes and less travel with their neighbours in one tensor
-      (docs/methods/small_gradients.md); 0: each by itself. None: as PACELINE_BUCKET_BYTES says.
+      (docs/methods/small_gradients.md); 0: each by itself. None: 16,384 with PACELINE_FUSION=optimal, else 0.
     - `find_unused_parameters`: leave a parameter alone in every update in which no rank has a gradient for it, as one
       process does; for synchronous exchanges. Costs one small operation per update. False: as long as no rank ever had
       one; afterwards a missing gradient is zeros, by which weight decay and momentum still move the parameter.
