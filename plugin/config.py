@@ -56,6 +56,11 @@ OPTIONS: tuple[Option, ...] = (
         shared=whether_given,  # recorded gradients do not travel in buckets
     ),
     Option(
+        "metrics", of.path, "path", "", None,
+        "write numbers of each rank every few seconds into this folder, a file per rank that Prometheus reads "
+        "(docs/guides/logging.md)", "run", shared=None,
+    ),
+    Option(
         "progress", of.boolean, "yes or no", "", True,
         "under `paceline run`, show which hosts are up, and say when the first step is done; other launchers let the "
         "ranks say so themselves where it is set", "run", shared=None,

@@ -49,6 +49,10 @@ DEBUG_VALUES: tuple[Option, ...] = (
         "gradients travel in buckets although steps are recorded", NAME,
     ),
     Option(
+        "metrics_interval_s", of.positive, "whole number", "s", 5,
+        "time between two writes of the files of PACELINE_METRICS", NAME, shared=None,
+    ),
+    Option(
         "check_horovod", of.boolean, "yes or no", "", True,
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", NAME,
         shared=None,

@@ -17,7 +17,7 @@ from paceline.record import trace
 from paceline.registry.policies import EXCLUDING, OPTIMAL
 
 # Options that are the same in every run: what the script or its network needs, not what is compared.
-KEPT = frozenset({"progress", "drain_limit_s", "network_file", "weight", "debug", "cache_dir"})
+KEPT = frozenset({"metrics", "progress", "drain_limit_s", "network_file", "weight", "debug", "cache_dir"})
 SHOWN = ("stderr", "stderr")  # where the script's output goes: standard output has the table
 HIDDEN = ("", "")
 # Steps that ranks measure coordination in, after the first messages of growing sizes.

@@ -37,7 +37,18 @@ CORE_IN_HOST = (
     "waiting",
 )
 # And these rooms of it, whole.
-ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "text", "transport")
+ROOMS_IN_HOST = (
+    "armed",
+    "codecs",
+    "collectives",
+    "coordination",
+    "failure",
+    "naming",
+    "numerics",
+    "settings",
+    "text",
+    "transport",
+)
 
 # Rows of the table of hooks that call nothing of ours: the bridge is compiled against them.
 _BENEATH = ("include", "handed", "told", "lengths")
