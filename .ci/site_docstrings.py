@@ -20,6 +20,7 @@ MADE = {
     "flush_partial": ("plugin/partial/calls.py", "calls"),
     "fusion_report": ("plugin/fusion/adapters.py", "reporter"),
     "mean": ("plugin/exchange/means.py", "mean_of_arrays"),
+    "metrics": ("plugin/metrics/values.py", "metrics_of"),
     "partial_allreduce": ("plugin/partial/calls.py", "calls"),
     "partial_allreduce_async": ("plugin/partial/calls.py", "calls"),
 }

@@ -115,9 +115,12 @@ def chosen_world(chosen: random.Random) -> tuple[int, dict[str, str]]:
     variables = {
         "PACELINE_COLLECTIVE": chosen.choice(races.COLLECTIVES),
         "PACELINE_CODEC": chosen.choice(CODECS),
-        **debug(collective_block_bytes=chosen.choice([512, 4096, 1 << 18]), codec_least_bytes=chosen.choice([1, 1024])),
+        **debug(
+            collective_block_bytes=chosen.choice([512, 4096, 1 << 18]),
+            codec_least_bytes=chosen.choice([1, 1024]),
+            armed=chosen.choice([False, True]),
+        ),
         "HOROVOD_FUSION_THRESHOLD": str(chosen.choice([0, 4096, 1 << 26])),
-        "PACELINE_ARMED": chosen.choice(["no", "yes"]),
         **VARIABLES,
     }
     return chosen.choice([2, 2, 3, 4]), variables

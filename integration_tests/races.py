@@ -108,8 +108,8 @@ _RING = {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=16384), "
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "partial": ("partial", {}),
     "armed": ("armed", ARMED),
-    "armed-events": ("armed", ARMED | {"PACELINE_WAKE": "events"}),
-    "armed-flight": ("armed", ARMED | {"HOROVOD_FUSION_THRESHOLD": "0", **debug(collective_block_bytes=4096)}),
+    "armed-events": ("armed", debug(armed=True, wake="events")),
+    "armed-flight": ("armed", {"HOROVOD_FUSION_THRESHOLD": "0", **debug(armed=True, collective_block_bytes=4096)}),
     **{event: (event, _RING | VARIABLES) for event in EVENTS if event not in OF_TENSORFLOW},
 }
 

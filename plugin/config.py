@@ -31,12 +31,8 @@ from paceline.registry.policies import BUILT_IN, EXCLUDING, OPTIMAL, THRESHOLD
 
 EXCHANGES = NAMES
 DEFAULT = "default"
-# Events that end the sleep of Horovod's background thread.
-CYCLE, EVENTS = "cycle", "events"
 # Weights of ranks.
 NONE, SAMPLES = "none", "samples"
-# Limit in bytes for gradients in buckets, under the policy OPTIMAL.
-SMALL_BYTES = 16384
 
 
 def _cache_home() -> Path:
@@ -52,14 +48,17 @@ def _listed(known: Mapping[str, tuple[int, str] | Codec]) -> str:
     return ", ".join(f"{name} ({declared[1]})" for name, declared in known.items())
 
 
-_POLICY = "the script names a policy (fusion=)"
-
 # Scopes: "run" options act in the ranks and are flags of `paceline run`; "horovod" options act when Horovod is built.
 OPTIONS: tuple[Option, ...] = (
     Option(
         "record", of.path, "path", "", None,
         "write a trace of every step (arrivals of tensors, times of collectives) to this file, one per rank", "run",
         shared=whether_given,  # recorded gradients are not put into buckets
+    ),
+    Option(
+        "metrics", of.path, "path", "", None,
+        "write numbers of each rank every few seconds into this folder, a file per rank that Prometheus reads "
+        "(docs/guides/logging.md)", "run", shared=None,
     ),
     Option(
         "progress", of.boolean, "yes or no", "", True,
@@ -69,19 +68,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "fusion", of.text, "policy", "", THRESHOLD,
         f"how gradients are merged into messages: {', '.join(BUILT_IN)} ({THRESHOLD} is Horovod's own; {OPTIMAL} also "
-        "switches on armed steps, coordination by events and buckets, each unless its own option says otherwise), or a "
-        "policy of your own (docs/methods/fusion.md); `paceline run` plans where nothing else is asked for", "run",
-    ),
-    Option(
-        "bucket_bytes", of.count, "whole number", "bytes", 0,
-        "of PyTorch's dense gradients in CPU memory, those of at most so many bytes travel together, e.g. 65536; 0: "
-        "each by itself (docs/methods/small_gradients.md)", "run", along=("fusion", OPTIMAL, SMALL_BYTES),
-    ),
-    Option(
-        "armed", of.boolean, "yes or no", "", False,
-        "where steps are alike and merged by plan, negotiate only the first message of each "
-        "(docs/methods/armed.md)", "run",
-        ("fusion", ()), unless=_POLICY, along=("fusion", OPTIMAL, True),
+        "switches on armed steps, coordination by events and buckets), or a policy of your own"
+        " (docs/methods/fusion.md); `paceline run` plans where nothing else is asked for", "run",
     ),
     Option(
         "exchange", of.one_of(NAMES), "exchange", "", NAMES[0],
@@ -119,13 +107,8 @@ OPTIONS: tuple[Option, ...] = (
         "as its batch has); other scripts give weights themselves (docs/guides/weights.md)", "run",
     ),
     Option(
-        "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
-        "when ranks coordinate: in every cycle, as Horovod does, or when something was handed in "
-        "(docs/developers/coordination.md)", "run", along=("fusion", OPTIMAL, EVENTS),
-    ),
-    Option(
         debug_values.NAME, debug_values.parse, "name=value,...", "", None,
-        "values for tests and support (docs/reference/options.md)", "run", shared=debug_values.shared,
+        "values for tests and support (docs/reference/options.md)", "run", shared=None,
     ),
     Option(
         "cache_dir", of.path, "path", "", _cache_home,
@@ -165,13 +148,13 @@ class Settings:
             for one in OPTIONS
             if one.shared is not None
         ]
+        compared.append((_BY_NAME[debug_values.NAME].variable, debug_values.shared(values), ""))
         return [one for one in compared if one[1] != one[2]]
 
     def without_effect(self) -> list[str]:
         """Return a sentence for each given option that has no effect because of another option's value."""
         return [
-            f"{option.variable}={as_text(getattr(self, name))} has no effect{_unless(option)}: "
-            f"{_belonging(option, self)}."
+            f"{option.variable}={as_text(getattr(self, name))} has no effect: {_belonging(option, self)}."
             for name in self.given()
             for option in [_BY_NAME[name]]
             if option.needs is not None and not self._asks_for(*option.needs)
@@ -180,10 +163,6 @@ class Settings:
 
     def _asks_for(self, name: str, values: tuple[str, ...]) -> bool:
         return getattr(self, name) in values if values else name in self.given()
-
-
-def _unless(option: Option) -> str:
-    return f" unless {option.unless}" if option.unless else ""
 
 
 def _belonging(option: Option, settings: Settings) -> str:
@@ -243,7 +222,7 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
     for option in OPTIONS:  # an option precedes those whose default depends on it (Option.along)
         if option.name not in values:
             values[option.name] = option.default_among(values)
-    return Settings({**debug_values.defaults(), **(values[debug_values.NAME] or {}), **values}, origins)
+    return Settings({**debug_values.defaults(values), **(values[debug_values.NAME] or {}), **values}, origins)
 
 
 def _nothing_against_plans(values: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
@@ -273,14 +252,14 @@ def exchange_of_variables() -> ExchangeSettings:
 
 
 def beside(policy: str | None, name: str) -> Any:
-    """Return the value of the option `name` if a script asks for a fusion `policy`; None: the variables decide.
+    """Return the debug value `name` if a script asks for a fusion `policy`; None: the variables decide.
 
     Raises UserError as `read`.
     """
     values = settings()
-    if policy is None or name in values.given():
+    if policy is None or name in (values.debug or {}):
         return getattr(values, name)
-    return _BY_NAME[name].default_among({"fusion": policy})
+    return debug_values.defaults({"fusion": policy})[name]
 
 
 def buckets_beside(policy: str | None) -> int:

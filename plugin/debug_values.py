@@ -5,14 +5,36 @@ Not for users: the defaults fit every job. They are declared and parsed as optio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paceline import option as of
 from paceline.option import Option, as_text, nearest
 
 NAME = "debug"
+# Option and value that switch on everything of merging by plan. The registry of policies may not be imported here.
+_PLANNED = ("fusion", "optimal")
+# What ends the sleep of Horovod's background thread.
+CYCLE, EVENTS = "cycle", "events"
+# Size limit of bucketed gradients where everything is planned.
+SMALL_BYTES = 16384
 
 DEBUG_VALUES: tuple[Option, ...] = (
+    Option(
+        "armed", of.boolean, "yes or no", "", False,
+        "where steps are alike and merged by plan, negotiate only the first message of each (docs/methods/armed.md)",
+        NAME, along=(*_PLANNED, True),
+    ),
+    Option(
+        "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
+        "when ranks coordinate: in every cycle, as Horovod does, or when a tensor was submitted "
+        "(docs/developers/coordination.md)", NAME, along=(*_PLANNED, EVENTS),
+    ),
+    Option(
+        "bucket_bytes", of.count, "whole number", "bytes", 0,
+        "PyTorch's dense gradients in CPU memory of at most this size share buckets, e.g. 65536; 0 disables buckets "
+        "(docs/methods/small_gradients.md)", NAME, along=(*_PLANNED, SMALL_BYTES),
+    ),
     Option(
         "record_steps", of.positive, "whole number", "steps", 1000,
         "a trace keeps this many most recent steps", NAME, shared=None,
@@ -25,6 +47,10 @@ DEBUG_VALUES: tuple[Option, ...] = (
     Option(
         "record_buckets", of.boolean, "yes or no", "", False,
         "gradients travel in buckets although steps are recorded", NAME,
+    ),
+    Option(
+        "metrics_interval_s", of.positive, "whole number", "s", 5,
+        "time between two writes of the files of PACELINE_METRICS", NAME, shared=None,
     ),
     Option(
         "check_horovod", of.boolean, "yes or no", "", True,
@@ -102,17 +128,20 @@ def parse(text: str) -> DebugValues:
     return found
 
 
-def defaults() -> dict[str, Any]:
-    """Return the values of a process without the variable."""
-    return {one.name: one.default for one in DEBUG_VALUES}
+def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a process without the variable, whose options have these values, by name."""
+    return {one.name: one.default_among(options) for one in DEBUG_VALUES}
 
 
-def shared(given: DebugValues | None) -> str:
-    """Return the text of the values that must be equal on all ranks and are not at their defaults."""
+def shared(values: Mapping[str, Any]) -> str:
+    """Return the text of the values that must be equal on all ranks and are not at their defaults.
+
+    `values`: of options and debug values, by name.
+    """
     return str(
         DebugValues(
-            (one.name, given[one.name])
+            (one.name, values[one.name])
             for one in DEBUG_VALUES
-            if given and one.shared is not None and given.get(one.name, one.default) != one.default
+            if one.shared is not None and values[one.name] != one.default_among(values)
         )
     )

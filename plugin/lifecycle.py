@@ -19,6 +19,7 @@ from paceline.arguments import check_reproducible, choice_asked
 from paceline.collectives import probed
 from paceline.common_settings import Setting
 from paceline.config import exchange_of_variables
+from paceline.debug_values import EVENTS
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
@@ -82,7 +83,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
         settings.codec_least_bytes,
         int(settings.reproducible),
     )
-    library.horovod_paceline_wake(int(settings.wake == config.EVENTS))
+    library.horovod_paceline_wake(int(settings.wake == EVENTS))
     exchange_of_variables().check_environment()
     check_reproducible(exchange_of_variables())
     if not exchange_of_variables().synchronous:
@@ -119,11 +120,16 @@ def after_init(library: ctypes.CDLL) -> None:
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(variables.environ())):
         tell(mistake)
     _agree_on_network(library, settings)
+    kept = recording is not None or settings.metrics is not None
+    if settings.metrics is not None:
+        from paceline.metrics import textfile
+
+        textfile.begin(library, settings, recorded=recording is not None)
     if library.horovod_rank() == 0:
         if library.horovod_size() > 1:
             _announce_collective(settings)
         if progress.asked():
-            progress.watch(library, recorded=recording is not None)
+            progress.watch(library, recorded=kept)
         for sentence in settings.without_effect():
             tell(sentence)
 
@@ -162,6 +168,8 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     if library.horovod_is_initialized():
         leave(library)
         _settle(library)
+        if (textfile := sys.modules.get("paceline.metrics.textfile")) is not None:
+            textfile.end(library)
         _say_if_exchange_was_not_used(library)
         progress.before_shutdown(not (reasons.failed() or reasons.resetting()), reasons.status())
     if (recording := process(library).find(_Recording)) is not None:

@@ -37,7 +37,6 @@ class Option:
         scope: the command that has the flag: "run" or "horovod".
         needs: another option and the values of it with which this option has an effect; no values: any given value.
         shared: the text to compare between ranks; None if each rank may have its own value.
-        unless: how a script can ask for the same without the option in `needs`.
         along: another option, a value of it, and this option's default when the other has that value.
     """
 
@@ -50,7 +49,6 @@ class Option:
     scope: str
     needs: tuple[str, tuple[str, ...]] | None = None
     shared: Callable[[Any], str] | None = as_text
-    unless: str = ""
     along: tuple[str, str, Any] | None = None
 
     @property

@@ -5,7 +5,7 @@ python -m paceline.options_page > docs/reference/options.md
 
 from __future__ import annotations
 
-from paceline import debug_values, renamed
+from paceline import renamed
 from paceline.common_settings import HOROVODS
 from paceline.config import OPTIONS
 from paceline.debug_values import DEBUG_VALUES, NAME
@@ -17,7 +17,7 @@ def _value(option: Option) -> str:
 
 
 def _ranks(option: Option) -> str:
-    if option.shared is debug_values.shared:
+    if option.name == NAME:
         return "see below"
     return "any" if option.shared is None else "given or not" if option.shared is whether_given else "equal"
 

@@ -6,7 +6,7 @@ from paceline import config
 from paceline.registry import making
 from paceline.telling import tell
 
-_OF_GRADIENTS = ("codec", "collective", "exchange", "fusion", "bucket_bytes", "record")
+_OF_GRADIENTS = ("codec", "collective", "exchange", "fusion", "record")
 
 
 def tell_without_effect() -> None:

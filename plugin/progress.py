@@ -13,6 +13,8 @@ import time
 from paceline import config
 from paceline.failure import reports
 from paceline.native.library import read
+from paceline.native.world import process
+from paceline.record.kept import StepsKept
 from paceline.record.snapshot import steps
 from paceline.steps import most_steps
 from paceline.variables import host
@@ -88,7 +90,7 @@ class _FirstAllreduce:
         with self._lock:
             if not self._done and self._reduced():
                 self._done = True
-                if not self._recorded:
+                if not self._recorded and process(self._library).find(StepsKept) is None:
                     self._library.horovod_paceline_record_stop()
                 _tell(reports.Reduced(), "the first allreduce is done")
             return self._done

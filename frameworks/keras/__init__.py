@@ -29,6 +29,7 @@ from paceline.keras.optimizer import load_model as load_model
 from paceline.keras.stages.pipeline import Pipeline as Pipeline
 from paceline.keras3 import settings
 from paceline.keras3.uneven import uneven as uneven
+from paceline.metrics.values import metrics_of
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
@@ -40,6 +41,7 @@ mean = mean_of_arrays(wire.average)
 check_replicas = checker(lambda: loaded(wire.LIBRARY), keras.ops.convert_to_numpy)
 fusion_report = reporter(keras.backend.backend())
 exchange_stats = reader(keras.backend.backend())
+metrics = metrics_of(keras.backend.backend())
 
 _OURS = [
     *SHARED_SETTINGS,
@@ -60,6 +62,7 @@ _OURS = [
     "elastic",
     "exchange_stats",
     "fusion_report",
+    "metrics",
     "load_model",
     "mean",
     "reducescatter",

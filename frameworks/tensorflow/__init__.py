@@ -16,6 +16,7 @@ from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3 import settings
+from paceline.metrics.values import metrics_of
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
@@ -41,6 +42,7 @@ mean = mean_of_arrays(wire.average)
 check_replicas = checker(lambda: loaded("tensorflow"), lambda variable: variable.numpy())
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
+metrics = metrics_of("tensorflow")
 
 _OURS = [
     *SHARED_SETTINGS,
@@ -57,6 +59,7 @@ _OURS = [
     "exchange_stats",
     "flush_partial",
     "fusion_report",
+    "metrics",
     "grouped_allreduce",
     "load_tape_in_flight",
     "mean",

@@ -11,6 +11,7 @@ from typing import Any
 from paceline.collectives.encoded import with_codec
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
+from paceline.metrics.values import metrics_of
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
@@ -44,6 +45,7 @@ globals().update(SETTINGS, optimizer=horovod_torch.optimizer)
 globals().update({name: with_codec(horovod_torch, name) for name in _ALLREDUCES})
 fusion_report = reporter("torch")
 exchange_stats = reader("torch")
+metrics = metrics_of("torch")
 
 _OURS = [
     *SETTINGS,
@@ -62,6 +64,7 @@ _OURS = [
     "flush_partial",
     "exchange_stats",
     "fusion_report",
+    "metrics",
     "partial_allreduce",
     "mean",
     "partial_allreduce_async",

@@ -5,7 +5,7 @@ process sets (the global one included) are never marked enabled, so Finalize() i
 rank that waits for the rest of a message that has begun. Survivors waited for Gloo's 30 s, and no error named the dead
 rank. `python -m integration_tests.kills` measures how soon survivors get the error now.
 
-All of it also with ranks that sleep until an event occurs (PACELINE_WAKE=events).
+All of it also with ranks that sleep until an event occurs (wake=events).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pytest
 
 from integration_tests.kills import EXCHANGES, kill, kill_in
 from integration_tests.support.deaths import assert_named
+from integration_tests.support.debug import debug
 from integration_tests.support.more import more
 from integration_tests.support.ranks import World
 
@@ -146,7 +147,7 @@ def _sleep(rank: int, size: int, waits: bool, folder: str) -> tuple[float, str]:
 
 
 # How ranks wake -> variables.
-WAKES: dict[str, dict[str, str]] = {"default": {}, "events": {"PACELINE_WAKE": "events"}}
+WAKES: dict[str, dict[str, str]] = {"default": {}, "events": debug(wake="events")}
 HEARS_S = 5.0
 PATCHED = pytest.mark.patch("dead-rank")
 

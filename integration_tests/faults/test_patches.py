@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.more import more
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -200,7 +201,7 @@ def _switches() -> int:
 
 
 @pytest.mark.patch("gloo-ticks")
-@ranks(2, more=(3,), env={"PACELINE_WAKE": "events"})
+@ranks(2, more=(3,), env=debug(wake="events"))
 def test_an_idle_rank_sleeps(rank: int, size: int) -> None:
     import horovod.torch as hvd
 

@@ -23,7 +23,7 @@ from paceline.debug_values import DEBUG_VALUES
 SIZE = 4
 PLACES = (0, 1, SIZE - 1)  # the first, a middle and the last rank
 # One rank gets the first of these that an option accepts and that is not its default.
-_VALUES = ("single", "ring", "events", "solo", "q8", "samples", "yes", "no", "3", "0.25", "gate_timeout_ms=3")
+_VALUES = ("single", "direct", "events", "solo", "q8", "samples", "yes", "no", "3", "0.25")
 LIMIT_S = 10.0  # measured: at most 0.5 s, on busy cores
 
 # Variable, value and rank of each difference in one init().
@@ -46,6 +46,7 @@ def _other(option: config.Option) -> str:
 _DIFFERENT = [
     *((one.name, str(int(one.default) + 1) if one.default else "mpi") for one in HOROVODS),
     *((option.variable, _other(option)) for option in config.OPTIONS if option.shared is not None),
+    (debug.NAME, "gate_timeout_ms=3"),
 ]
 # Each variable alone, on each of these ranks; then several together, on different ranks.
 _DEBUG = [(debug.NAME, f"{one.name}={_other(one)}") for one in DEBUG_VALUES if one.shared is not None]

@@ -6,11 +6,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, repeat
 from paceline.fusion.armed import ArmedReport, armed
 from paceline.native.library import loaded
 
-ARMED = {"PACELINE_ARMED": "yes"}
+ARMED = debug(armed=True)
 # Time that a group waits for its last gradient before a step is aborted (the core waits no longer): enough for ranks on
 # a busy machine.
 CALM_S = 5.0

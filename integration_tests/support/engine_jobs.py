@@ -26,7 +26,7 @@ RATE = 2.0**-6
 SIZES = (1, 300, 5001)
 SETTINGS: dict[str, dict[str, str]] = {
     "stock": {},
-    "optimal": {"PACELINE_FUSION": "optimal", **debug(fusion_warmup_steps=2), "PACELINE_ARMED": "yes"},
+    "optimal": {"PACELINE_FUSION": "optimal", **debug(fusion_warmup_steps=2)},
     "pipelined": {"PACELINE_EXCHANGE": "pipelined"},
     "majority": {"PACELINE_EXCHANGE": "majority"},
 }

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from integration_tests.support.arming import ARMED as ARMING
 from integration_tests.support.debug import debug
 from integration_tests.support.events import ARMED, COLUMNS, EVENTS
 from integration_tests.support.more import more
@@ -30,7 +29,7 @@ def cases(file: str, test: str, later: Collection[str] = ()) -> list[Any]:
 
 def environment(column: str) -> dict[str, str]:
     """Of the world in which a column is tried."""
-    return ARMING | debug(fusion_warmup_steps=3) if column == ARMED else {}
+    return debug(armed=True, fusion_warmup_steps=3) if column == ARMED else {}
 
 
 def label(column: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline import config, variables
+from paceline.debug_values import CYCLE
 from paceline.errors import UserError
 from paceline.launch import flags, run
 from paceline.launch.enough import Enough
@@ -59,11 +60,10 @@ class Script:
 
     def record(self, steps: int) -> Outcome:
         """Run with Horovod's own merging; meanwhile the ranks measure the cost of messages."""
-        measuring = {} if self._excludes_plans else {"fusion": OPTIMAL, "wake": config.CYCLE}
+        measuring = {} if self._excludes_plans else {"fusion": OPTIMAL}
         kept = steps - steps // SKIPPED_SHARE
-        return self._run(
-            measuring, f"fusion_follow=no,fusion_warmup_steps={MEASURED_STEPS},record_steps={kept}", steps, SHOWN
-        )
+        measured = f"fusion_warmup_steps={MEASURED_STEPS},record_steps={kept}"
+        return self._run(measuring, f"wake={CYCLE},fusion_follow=no,{measured}", steps, SHOWN)
 
     def measure(self, options: Mapping[str, str], steps: int, kept: int) -> Outcome:
         """Run under the setting of `options`, by name; the last `kept` of `steps` recorded steps count."""

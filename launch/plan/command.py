@@ -148,7 +148,7 @@ def trace_command(
                 "Choose another --policy, or leave --output out.",
             )
         plan_file.write(output, plan.policy, plan.named_groups)
-        variables = f"PACELINE_FUSION=file:{output}" + (" PACELINE_ARMED=yes" if plan.armed else "")
+        variables = f"PACELINE_FUSION=file:{output}" + (" PACELINE_DEBUG=armed=yes" if plan.armed else "")
         console.note(f"The plan: {output}; {variables} follows it.")
         if doubt:
             console.note(f"It may be worse than no plan: {doubt}.")

@@ -14,6 +14,7 @@
 #include "bridge/joins.h"
 #include "bridge/leaving/leaving.h"
 #include "bridge/naming/naming.h"
+#include "bridge/numerics/numerics.h"
 #include "bridge/partial/partial.h"
 #include "bridge/pipelined/pipelined.h"
 #include "bridge/priorities.h"
@@ -90,6 +91,7 @@ std::vector<Participant*> Make() {
       {Priority::kSettings, new Settings(FailTogether)},
       {Priority::kNaming, new Naming},
       {Priority::kCoordination, new Coordination(OfCoordination(), SleepLimitOfAll)},
+      {Priority::kNumerics, new Numerics},
       {Priority::kExchanges, new Exchanges(*operations, {pipelined, *partial})},
       {Priority::kPipelined, pipelined},
       {Priority::kLeaving, leaving},

@@ -13,6 +13,8 @@ enum class Priority {
   kSettings,
   kNaming,
   kCoordination,
+  // Before kExchanges in Enqueue: looks at what is submitted before a channel takes it over.
+  kNumerics,
   // Before kPartial in Enqueue: takes the calls that are registered; others of a name that was partial are refused.
   kExchanges,
   kPipelined,

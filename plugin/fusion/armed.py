@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from paceline.native.library import read
 
-NO_PLAN = "no plan of several messages is followed, or not all ranks have PACELINE_ARMED=yes"
+NO_PLAN = "no plan of several messages is followed, or not all ranks ask for armed steps (PACELINE_FUSION=optimal)"
 OTHER_SET = "only the process set of all ranks has armed steps"
 
 

@@ -43,6 +43,7 @@ ROOMS_IN_HOST = (
     "coordination",
     "failure",
     "naming",
+    "numerics",
     "record",
     "settings",
     "text",

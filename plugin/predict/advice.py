@@ -36,7 +36,7 @@ class StepModel:
         stock: cost of a message by Horovod's collective, without coordination.
         own: cost of a message by the fastest of Paceline's collectives, without coordination.
         coordination_s: time of one of Horovod's coordination rounds.
-        events_s: time of a round with PACELINE_WAKE=events.
+        events_s: time of a round with coordination by events.
         work_s: time that a message adds to others in flight.
         late_s: time that a step loses because the slowest rank changes.
         busy_s: time that the processors of the busiest machine need for a step.

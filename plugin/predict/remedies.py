@@ -109,7 +109,8 @@ def _all(
     yield Remedy("", exact[THRESHOLD], ranks)
     for policy, step_s in exact.items():
         if policy != THRESHOLD:
-            arms = " --armed" if armed and policy not in (SEQUENTIAL, OPTIMAL) else ""  # optimal brings them along
+            # The policy optimal has armed steps by itself.
+            arms = " --debug armed=yes" if armed and policy not in (SEQUENTIAL, OPTIMAL) else ""
             yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
     pipelined = "--exchange pipelined"
     late = "gradients are one step late"

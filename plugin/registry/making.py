@@ -14,12 +14,18 @@ from paceline.registry import agreement
 from paceline.registry.exchanges import declaration_of
 
 _given = False
+_used: set[str] = set()
 _explained = False
 
 
 def given() -> bool:
     """Return True if any optimizer or tape of this process was given an exchange that is not synchronous."""
     return _given
+
+
+def used() -> str:
+    """The exchanges of all optimizers and tapes of this process so far, with commas between them."""
+    return ",".join(sorted(_used))
 
 
 def explain() -> None:
@@ -38,6 +44,7 @@ def give(chosen: ExchangeSettings) -> ExchangeSettings:
     global _given
     chosen.check_environment()
     _given = _given or not chosen.synchronous
+    _used.add(declaration_of(chosen).word)
     return chosen
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LOOKS = {
     UNCACHED: ("#b0352b", "s", "uncached: Horovod without its response cache"),
     CACHED: ("#d9822b", "o", "cached: stock Horovod"),
-    EVENTS: ("#5b8c5a", "^", "events: PACELINE_WAKE=events"),
-    ARMED: ("#1f4e79", "D", "armed: and PACELINE_ARMED=yes"),
+    EVENTS: ("#5b8c5a", "^", "events: PACELINE_DEBUG=wake=events"),
+    ARMED: ("#1f4e79", "D", "armed: and armed=yes"),
 }
 _GRID = "#dddddd"
 

@@ -62,7 +62,7 @@ def gathered(ranks: int) -> Work:
 
 
 def told(ranks: int) -> Work:
-    """The same AND with PACELINE_WAKE=events: in each phase a rank sends to some others and receives from as many."""
+    """The same AND with wake=events: in each phase a rank sends to some others and receives from as many."""
     messages = sum(phases(ranks))
     return Work(len(phases(ranks)), messages, ranks * messages)
 

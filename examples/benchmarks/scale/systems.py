@@ -13,13 +13,12 @@ _STOCK = {
     "HOROVOD_CACHE_CAPACITY": "1024",
     "HOROVOD_CYCLE_TIME": "1",
     "PACELINE_EXCHANGE": "sync",
-    "PACELINE_WAKE": "cycle",
-    "PACELINE_ARMED": "no",
     "PACELINE_FUSION": "threshold",
+    "PACELINE_DEBUG": "",
 }
-_EVENTS = {**_STOCK, "PACELINE_WAKE": "events"}
+_EVENTS = {**_STOCK, "PACELINE_DEBUG": "wake=events"}
 # With re-evaluation, the plan's checks would run during measured steps.
-_ARMED = {**_EVENTS, "PACELINE_ARMED": "yes", "PACELINE_DEBUG": "fusion_watch_steps=0"}
+_ARMED = {**_STOCK, "PACELINE_DEBUG": "wake=events,armed=yes,fusion_watch_steps=0"}
 
 
 @dataclass(frozen=True)

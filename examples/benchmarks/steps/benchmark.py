@@ -23,14 +23,20 @@ STOCK, DDP, ALONE, COMMUNICATION = "stock", "ddp", "alone", "communication"
 # Rate that four ranks on two processor cores sustain without the processor being the bottleneck.
 CLEAN_BIT_S = 200e6
 _TRAINING = "paceline.examples.benchmarks.steps.training"
-# Overrides the environment of the benchmark. Plans themselves are measured: no plan has to win a trial first.
-_SYNC = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "PACELINE_WAKE": "cycle", "PACELINE_ARMED": "no"}
-_DEBUG = ",".join(filter(None, ["fusion_trial_steps=0", os.environ.get("PACELINE_DEBUG")]))
-_PLANS = {**_SYNC, "PACELINE_DEBUG": _DEBUG}
-_OPTIMAL = {**_PLANS, "PACELINE_FUSION": "optimal"}
-_ARMED = {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"}
+_DEBUG = "PACELINE_DEBUG"
+
+
+def _debug(*values: str) -> dict[str, str]:
+    """Return debug values of the environment and these. Plans are measured, so no plan has to win a trial first."""
+    return {_DEBUG: ",".join(filter(None, ["fusion_trial_steps=0", os.environ.get(_DEBUG), *values]))}
+
+
+# Overrides the environment of the benchmark.
+_SYNC = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", **_debug("wake=cycle", "armed=no")}
+_OPTIMAL = {**_SYNC, "PACELINE_FUSION": "optimal"}
+_EVENTS, _ARMED = _debug("wake=events"), _debug("wake=events", "armed=yes")
 _PIPELINED = {"PACELINE_EXCHANGE": "pipelined", "PACELINE_PIPELINED_K": "2", "PACELINE_PIPELINED_WARMUP_STEPS": "0"}
-_MAJORITY = {**_SYNC, "PACELINE_EXCHANGE": "majority", "PACELINE_WAKE": "events"}
+_MAJORITY = {**_SYNC, "PACELINE_EXCHANGE": "majority", **_EVENTS}
 _PLANNED, _LATE, _APART = {"planned": True}, {"age": 1}, {"averages": False}
 # Name -> function of training.py, environment, options of the worker. Names of policies, also with the prefix armed_,
 # are systems, too.
@@ -43,7 +49,7 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "weighted": ("weighted", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "pipelined": ("paceline", {**_SYNC, **_PIPELINED}, _LATE),
     "pipelined_optimal": ("paceline", {**_OPTIMAL, **_PIPELINED}, {**_PLANNED, **_LATE}),
-    "split": ("split", {**_SYNC, "PACELINE_WAKE": "events"}, _APART),
+    "split": ("split", {**_SYNC, **_EVENTS}, _APART),
     "split_armed": ("split", {**_OPTIMAL, **_ARMED}, {**_PLANNED, **_APART}),
     "majority": ("paceline", _MAJORITY, _APART),
     "unmodified_pipelined": ("horovod", {**_SYNC, **_PIPELINED}, _LATE),
@@ -82,11 +88,12 @@ def find(name: str, model: str, bucket_bytes: int | None = None) -> System:
     if name in SYSTEMS:
         training, env, options = SYSTEMS[name]
     elif resolve(policy).makes_plans:
-        training, env, options = "horovod", {**_PLANS, "PACELINE_FUSION": policy, **(_ARMED if armed else {})}, _PLANNED
+        training, env, options = "horovod", {**_SYNC, "PACELINE_FUSION": policy, **(_ARMED if armed else {})}, _PLANNED
     else:
         raise UserError(f"The policy {policy} is stock Horovod.", f"Its system is called {STOCK}.")
-    buckets = "" if bucket_bytes is None else str(bucket_bytes)  # an empty variable is not set
-    env = {**env, "PACELINE_BUCKET_BYTES": "0" if name in _OTHERS else buckets}
+    buckets = 0 if name in _OTHERS else bucket_bytes
+    if buckets is not None:
+        env = {**env, _DEBUG: ",".join(filter(None, [env.get(_DEBUG), f"bucket_bytes={buckets}"]))}
     setup = "paceline.examples.benchmarks.steps.worker:NetworkWorker"
     return System(name, setup, env, {"training": f"{_TRAINING}:{training}", "model": model, **options})
 

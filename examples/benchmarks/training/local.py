@@ -35,7 +35,7 @@ STREAMING = {**OUTER, "fragments": FRAGMENTS, "delay": DELAY, "mixing": 0.5}
 _PACELINE = "paceline.examples.benchmarks.training.local_paceline:PacelineWorker"
 _TORCHFT = "paceline.examples.benchmarks.training.local_torchft:TorchftWorker"
 # Equal for all systems; overrides the environment of the benchmark. An empty variable is not set.
-_CHOICES = ("EXCHANGE", "CODEC", "FUSION", "SYNC_EVERY", "COLLECTIVE", "WAKE", "ARMED")
+_CHOICES = ("EXCHANGE", "CODEC", "FUSION", "SYNC_EVERY", "COLLECTIVE", "DEBUG")
 _ENV = {f"PACELINE_{choice}": "" for choice in _CHOICES}
 # Name -> worker, environment, arguments of hvd.Local or of torchft's DiLoCo (None: a synchronous exchange), codec.
 SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any] | None, str]] = {

@@ -93,7 +93,7 @@ def DistributedOptimizer(
             "doubling" or "auto" (docs/methods/collectives.md). None: from PACELINE_COLLECTIVE; with a codec and
             neither, "direct".
         bucket_bytes: pack dense gradients in CPU memory of up to this size with their neighbours into one tensor
-            (docs/methods/small_gradients.md); 0 disables it. None: from PACELINE_BUCKET_BYTES.
+            (docs/methods/small_gradients.md); 0 disables it. None: 16,384 with PACELINE_FUSION=optimal, else 0.
         find_unused_parameters: leave a parameter unchanged in every update in which no rank has a gradient for it, as
             one process does; for synchronous exchanges. Costs one small operation per update. False: only until a rank
             first has a gradient; afterwards a missing one is zeros, with which weight decay and momentum still change

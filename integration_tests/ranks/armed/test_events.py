@@ -1,4 +1,4 @@
-"""Armed steps of ranks that sleep until something happens (PACELINE_WAKE=events)."""
+"""Armed steps of ranks that sleep until something happens (wake=events)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 import horovod.torch as hvd
 import torch
 
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, meet, state
+from integration_tests.support.arming import TorchSteps, arm, end, meet, state
+from integration_tests.support.debug import debug
 from integration_tests.support.ranks import ranks
 from paceline.native.library import counters
 
-EVENTS = ARMED | {"PACELINE_WAKE": "events"}
+EVENTS = debug(armed=True, wake="events")
 STEPS = 20
 SIZES = {f"asleep.{n:02}": size for n, size in enumerate((1000, 3, 1, 70_001, 17, 5, 300, 2))}
 GROUPS = (2, 3, 1, 2)

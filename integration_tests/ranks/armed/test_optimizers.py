@@ -109,5 +109,5 @@ def _keras(rank: int, size: int) -> Any:
 
 
 def test_keras() -> None:
-    one, other = run_ranks(_keras, 2, env=ARMED | debug(fusion_warmup_steps=3))
+    one, other = run_ranks(_keras, 2, env=debug(armed=True, fusion_warmup_steps=3))
     assert one == other

@@ -1,4 +1,4 @@
-"""Ranks whose background threads sleep until an event occurs (PACELINE_WAKE=events): results, and costs."""
+"""Ranks whose background threads sleep until an event occurs (wake=events): results, and costs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import pytest
 import tensorflow as tf
 import torch
 
+from integration_tests.support.debug import debug
 from integration_tests.support.ranks import World, ranks
 from paceline.native.library import counters
 
-EVENTS = {"PACELINE_WAKE": "events"}
+EVENTS = debug(wake="events")
 # A rank that waited for the end of one would be seen.
 LONG_CYCLE = {**EVENTS, "HOROVOD_CYCLE_TIME": "200"}
 # bridge/coordination/coordination.cc gives it this name.

@@ -53,8 +53,8 @@ def _train(rank: int, size: int, policy: str) -> FusionReport:
 def test_what_is_slower_goes(policy: str, armed: bool, size: int) -> None:
     # Without a plan every gradient is sent alone in the second case, and all of them together in the first.
     threshold = str(64 << 20) if policy == "alone" else "0"
-    env = {**debug(fusion_trial_steps=100), "HOROVOD_FUSION_THRESHOLD": threshold}
-    env |= {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"} if armed else {"PACELINE_ARMED": "no"}
+    steps = {"armed": True, "wake": "events"} if armed else {"armed": False}
+    env = {**debug(fusion_trial_steps=100, **steps), "HOROVOD_FUSION_THRESHOLD": threshold}
     first, *others = run_ranks(_train, size, policy, env=env, fresh=True)
     stays = policy == "optimal"
     assert first.state == ("active" if stays else "stock"), first

@@ -10,9 +10,7 @@ from integration_tests.support.random_events import updates
 from integration_tests.support.ranks import ranks, run_ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
-PLANNED = {
-    **TENSORFLOW, "PACELINE_FUSION": "mgwfbp", **debug(fusion_warmup_steps=2), "PACELINE_ARMED": "yes",
-}  # fmt: skip
+PLANNED = {**TENSORFLOW, "PACELINE_FUSION": "mgwfbp", **debug(fusion_warmup_steps=2, armed=True)}
 
 
 @ranks(2, more=(3, 4), timeout_s=180, env=TENSORFLOW)

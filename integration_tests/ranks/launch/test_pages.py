@@ -42,20 +42,21 @@ def test_functions_of_the_page_about_logging(rank: int, size: int, hvd: Any) -> 
 
     hvd.partial_allreduce(torch.ones(3), "pages.partial", quorum=size)
     found: dict[str, Any] = {}
-    *functions, _ = blocks("guides/logging.md")
-    for block in functions:
-        exec(block, found)
+    function, _, _ = blocks("guides/logging.md")
+    exec(function, found)
     file = io.StringIO()
     found["log"](file, 3, hvd, loss=0.5)
     line = json.loads(file.getvalue())
-    assert (line["epoch"], line["rank"], line["loss"], line["fusion"]["policy"]) == (3, rank, 0.5, "threshold")
-    assert line["exchange"]["rounds"] >= 1 and 0 <= line["in_time"] <= 1
-    scalars = found["scalars"](hvd)
-    assert scalars["exchange/rounds"] == line["exchange"]["rounds"]
-    assert scalars["fusion/version"] == 0
+    assert (line["epoch"], line["rank"], line["loss"]) == (3, rank, 0.5)
+    assert line["paceline_partial_rounds_total"] >= 1 and line["paceline_fusion_plan_version"] == 0
+    for _ in range(3):
+        hvd.allreduce(torch.ones(3), name="pages.step")
+    scalars = hvd.metrics()
     assert all(isinstance(value, (int, float)) for value in scalars.values())
-    for name in re.findall(r"`(fusion|exchange)\.(\w+)`", (ROOT / "docs" / "guides/logging.md").read_text()):
-        assert name[1] in line[name[0]]
+    # The page has a row for each.
+    listed = set(re.findall(r"`(paceline_\w+)`", (ROOT / "docs" / "guides/logging.md").read_text()))
+    promised = {"paceline_fusion_predicted_step_seconds", "paceline_fusion_state"}  # with a plan, and in files alone
+    assert listed - promised == set(scalars)
 
 
 class _Writer:
@@ -83,14 +84,31 @@ def test_loop_of_the_page_about_logging(rank: int, size: int) -> None:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for block in blocks("guides/logging.md"):
+        for block in blocks("guides/logging.md")[:2]:
             exec(block, found)
         lines = [json.loads(line) for line in Path(f"log.{rank}.jsonl").read_text().splitlines()]
         os.chdir("/")
     assert [line["epoch"] for line in lines] == [0, 1, 2] and {line["rank"] for line in lines} == {rank}
     writer = found["writer"]
     assert writer.folder == f"runs/rank{rank}" and writer.closed
-    assert ("exchange/in_time", 1.0, 2) in writer.written
+    assert {name for name, _, epoch in writer.written if epoch == 2} >= {
+        "paceline_steps_total",
+        "paceline_step_seconds",
+    }
+
+
+@ranks(2, env={"KERAS_BACKEND": "torch"}, hvd="paceline.keras", fresh=True)
+def test_callback_of_the_page_about_logging(rank: int, size: int, hvd: Any) -> None:
+    import keras
+    import numpy as np
+
+    found: dict[str, Any] = {}
+    exec(blocks("guides/logging.md")[2], found)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), name="pages"), "mse")
+    data = np.ones((20, 3), np.float32), np.ones((20, 2), np.float32)
+    history = model.fit(*data, batch_size=2, epochs=2, verbose=0, callbacks=[found["Metrics"](hvd)])
+    assert history.history["paceline_messages_total"][1] > 10
 
 
 @ranks(2)

@@ -161,6 +161,9 @@ def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
         loss = tf.reduce_sum(weight * (rank + 1.0))
     (gradient,) = hvd.DistributedGradientTape(tape, exchange=hvd.Sync(), name="types").gradient(loss, [weight])
     assert gradient.numpy().tolist() == [(size + 1) / 2] * 2
+    messages = hvd.metrics()["paceline_messages_total"]
+    hvd.allreduce(tf.ones(3), name="tape.metrics")
+    assert hvd.metrics()["paceline_messages_total"] == messages + 1
     report, stats = hvd.fusion_report(), hvd.exchange_stats()
     assert isinstance(report, hvd.FusionReport) and report.policy == "threshold"
     assert isinstance(stats, hvd.ExchangeStats) and stats.since(before).rounds == 0

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, Messages
 from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import closure_of, update
@@ -216,7 +217,7 @@ def _names(optimizer: Any) -> tuple[str, ...]:
     return tuple(gradient.name for gradient in optimizer._reduction.buckets.all)
 
 
-@ranks(2, env={"PACELINE_BUCKET_BYTES": "65536"}, hvd="horovod.torch")
+@ranks(2, env=debug(bucket_bytes=65536), hvd="horovod.torch")
 def test_horovods_own_wrapper_has_them_where_the_variable_asks(rank: int, size: int, hvd: Any) -> None:
     models = [_Many(), _Many()]
     hvd.broadcast_parameters(models[0].state_dict(), root_rank=0)

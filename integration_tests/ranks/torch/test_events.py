@@ -9,7 +9,7 @@ from integration_tests.support.random_events import updates
 from integration_tests.support.ranks import ranks, run_ranks
 from integration_tests.support.training_events import train
 
-PLANNED = {"PACELINE_FUSION": "mgwfbp", **debug(fusion_warmup_steps=2), "PACELINE_ARMED": "yes"}
+PLANNED = {"PACELINE_FUSION": "mgwfbp", **debug(fusion_warmup_steps=2, armed=True)}
 
 
 @ranks(2, more=(3, 4))

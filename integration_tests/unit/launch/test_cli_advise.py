@@ -100,8 +100,8 @@ def test_rows_are_stock_and_sensible_settings_fastest_first() -> None:
         Remedy("", 1.0, 4),
         Remedy("--codec q8 --fusion threshold", 0.4, 4, "rounded"),
         Remedy("--fusion optimal", 0.5, 4),
-        Remedy("--fusion mgwfbp --armed", 0.5, 4),
-        Remedy("--fusion none --armed", 0.6, 4),
+        Remedy("--fusion mgwfbp --debug armed=yes", 0.5, 4),
+        Remedy("--fusion none --debug armed=yes", 0.6, 4),
         Remedy("--exchange pipelined --fusion single", 0.7, 4, "late"),
         Remedy("-np 2", 0.7, 2, "fewer"),
     ]

@@ -259,7 +259,7 @@ def test_armed_steps_and_plans_that_are_written_and_followed_again() -> None:
     assert result.exit_code == 0, result.output
     assert "their first group alone pays a coordination round" in result.stdout
     assert "Recommended: `paceline run --fusion optimal`" in result.stdout
-    assert "PACELINE_FUSION=file:plan.json PACELINE_ARMED=yes follows it" in " ".join(result.stderr.split())
+    assert "PACELINE_FUSION=file:plan.json PACELINE_DEBUG=armed=yes follows it" in " ".join(result.stderr.split())
     assert invoke("trace.json", *costs, "--armed").output == invoke("trace.json", *costs).output
     assert "armed" not in invoke("trace.json", *costs, "--no-armed").output
     # Written plan is followed again.

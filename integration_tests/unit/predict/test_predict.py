@@ -264,7 +264,7 @@ def test_fewer_bytes_where_communication_takes_much_longer_and_armed_plans() -> 
     assert "pipelined" in _recommended(found) and "q8" in _recommended(found)
     # Armed plans have their flag, but for the policy that brings them along.
     armed = _found(CostModel.linear(5e-3, 1e-9), layers=60, armed=True)
-    assert {"--fusion optimal", "--fusion mgwfbp --armed"} <= set(armed)
+    assert {"--fusion optimal", "--fusion mgwfbp --debug armed=yes"} <= set(armed)
 
 
 def _trace(computing_s: list[list[float]]) -> Trace:

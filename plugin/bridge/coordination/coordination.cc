@@ -67,9 +67,9 @@ void Coordination::Begin(common::HorovodGlobalState& state) {
     on_ = false;
     using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
     if (state.global_controller->GetRank() == 0) {
-      LOG(WARNING) << "Ranks coordinate in every cycle, not at events (PACELINE_WAKE): over MPI a rank that sleeps "
-                      "cannot be woken. Start them with Gloo (horovodrun --gloo, or HOROVOD_CONTROLLER=gloo), or say "
-                      "PACELINE_WAKE=cycle.";
+      LOG(WARNING) << "Ranks coordinate in every cycle, not at events: over MPI a rank that sleeps cannot be woken. "
+                      "Start them with Gloo (horovodrun --gloo, or HOROVOD_CONTROLLER=gloo), or set "
+                      "PACELINE_DEBUG=wake=cycle.";
     }
     return;
   }

@@ -47,7 +47,7 @@ void Posts::Await(const size_t& under_way, int32_t peer, std::chrono::millisecon
   while (under_way > 0) {
     if (!Take(until)) {
       Fail("rank " + std::to_string(peer) + " " + what() + " for " + std::to_string(limit.count()) +
-           " ms. Is it alive, its network up, and PACELINE_WAKE the same on all ranks?");
+           " ms. Is it alive, its network up, and PACELINE_FUSION the same on all ranks?");
     }
   }
 }

@@ -48,7 +48,7 @@ void Rounds::Combine(BitOperation operation, uint64_t* words, size_t count) {
   auto& slot = SlotOf(sequence);
   AwaitSent(slot);
   Post(sequence + 1);
-  // Ranks that differ in PACELINE_WAKE meet nobody in the first round, and hear why before Gloo's limit is over for
+  // Ranks that differ in `wake` meet nobody in the first round, and hear why before Gloo's limit is over for
   // others.
   const auto limit = done_ == 0 ? posts_.limit() / 2 : posts_.limit();
   auto known = ::paceline::core::MessageOf(sequence, operation, words, count);

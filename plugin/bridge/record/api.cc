@@ -92,6 +92,14 @@ PACELINE_CATCH(nullptr)
 const char* horovod_paceline_record_names() try { return Taken().names.data(); }
 PACELINE_CATCH(nullptr)
 
+// The fields of paceline.native.library.Pace.
+const char* horovod_paceline_record_pace() try {
+  const auto pace = TheRecorder().pace();
+  return horovod::paceline::Told(
+      paceline::core::Json().Put("steps", pace.steps).Put("step_s", pace.step_s).Put("exposed_s", pace.exposed_s));
+}
+PACELINE_CATCH(nullptr)
+
 // Since the library was loaded.
 const char* horovod_paceline_counters() try {
   const auto counters = TheRecorder().counters();

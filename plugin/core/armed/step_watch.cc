@@ -12,7 +12,7 @@ const char* Words(Unarmed why) {
     case Unarmed::kNothing:
       return "";
     case Unarmed::kNoPlan:
-      return "no plan of several messages is followed, or not all ranks have PACELINE_ARMED=yes";
+      return "no plan of several messages is followed, or not all ranks ask for armed steps (PACELINE_FUSION=optimal)";
     case Unarmed::kWatching:
       return "too few equal steps have been seen";
     case Unarmed::kIncomplete:

@@ -4,6 +4,16 @@
 
 namespace paceline::core {
 
+namespace {
+
+double LowerMedian_s(std::vector<int64_t>& times_ns) {
+  const auto middle = times_ns.begin() + static_cast<std::ptrdiff_t>((times_ns.size() - 1) / 2);
+  std::nth_element(times_ns.begin(), middle, times_ns.end());
+  return static_cast<double>(*middle) * 1e-9;
+}
+
+}  // namespace
+
 void Recorder::Start(size_t keep_steps, int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
   keep_steps_ = std::max<size_t>(keep_steps, 1);
@@ -50,6 +60,9 @@ void Recorder::Arrived(const TensorInfo& tensor, int64_t now_ns) {
     return;
   }
   std::lock_guard<std::mutex> lock(mutex_);
+  if (known_.size() >= kMostTensors && ids_.count(tensor.name) == 0) {
+    return;
+  }
   const int64_t at_ns = now_ns - origin_ns_;
   const int32_t id = IdOf(tensor);
   const bool repeats = !steps_.empty() && known_[id].last_step == steps_.back().index;
@@ -122,6 +135,31 @@ Snapshot Recorder::TakeSnapshot() const {
     }
   }
   return snapshot;
+}
+
+Pace Recorder::pace() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Pace pace;
+  pace.steps = next_step_;
+  if (steps_.size() < 2) {
+    return pace;
+  }
+  std::vector<int64_t> step_ns, exposed_ns;
+  for (size_t n = steps_.size() - std::min(steps_.size(), kPaceSteps + 1); n + 1 < steps_.size(); ++n) {
+    const auto& step = steps_[n];
+    const auto next_ns = steps_[n + 1].start_ns;
+    // The first arrival begins the step.
+    const auto last_ns = step.arrivals.back().second;
+    auto end_ns = last_ns;
+    for (const auto& collective : step.collectives) {
+      end_ns = std::max(end_ns, collective.end_ns);
+    }
+    step_ns.push_back(next_ns - step.start_ns);
+    exposed_ns.push_back(std::max<int64_t>(0, std::min(end_ns, next_ns) - last_ns));
+  }
+  pace.step_s = LowerMedian_s(step_ns);
+  pace.exposed_s = LowerMedian_s(exposed_ns);
+  return pace;
 }
 
 Counters Recorder::counters() const {

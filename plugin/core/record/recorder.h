@@ -62,6 +62,13 @@ struct Counters {
   int64_t bytes = 0;
 };
 
+// Medians over the last complete steps in memory, in seconds; negative where none is known.
+struct Pace {
+  int64_t steps = 0;      // that have begun since the start
+  double step_s = -1;     // from the first arrival of a step to that of the next
+  double exposed_s = -1;  // from its last arrival to the end of its last message, at most to the next step
+};
+
 // The record as two flat buffers, so that it crosses a C interface.
 //
 // words: number of tensors, then per tensor: bytes, dtype, process set; number of steps, then per step: index,
@@ -81,6 +88,11 @@ struct Snapshot {
 // may be called from any thread.
 class Recorder {
  public:
+  // Further names, of a program that names its tensors anew in every step, are not recorded.
+  static constexpr size_t kMostTensors = 1 << 16;
+  // Medians are over at most this number of steps.
+  static constexpr size_t kPaceSteps = 24;
+
   // Begin with an empty record whose times count from `now_ns`.
   void Start(size_t keep_steps, int64_t now_ns);
   // Keep the record, add no more.
@@ -93,6 +105,7 @@ class Recorder {
   void Coordinated();
 
   Snapshot TakeSnapshot() const;
+  Pace pace() const;
   Counters counters() const;
 
  private:

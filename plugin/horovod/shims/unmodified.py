@@ -24,7 +24,7 @@ def asked() -> bool:
 
 def _buckets_asked() -> bool:
     """Return True if the variables request buckets of small gradients, which PyTorch's wrapper supports."""
-    if not variables.given("bucket_bytes", "fusion"):
+    if not variables.given("debug", "fusion"):
         return False
     from paceline.config import buckets_beside
 

@@ -113,7 +113,7 @@ TEST_CASE("who does not come is named after the limit; who did not do the same i
     if (rank == 0) {
       CHECK_THROWS_WITH_AS(rounds.Combine(BitOperation::kAnd, &word, 1),
                            "Rank 0 of 2: rank 1 has not come to coordination round 2 for 100 ms. Is it alive, its "
-                           "network up, and PACELINE_WAKE the same on all ranks?",
+                           "network up, and PACELINE_FUSION the same on all ranks?",
                            LostRank);
     }
   });

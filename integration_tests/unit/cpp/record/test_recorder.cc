@@ -86,3 +86,33 @@ TEST_CASE("a message of a step that made room is dropped from the record, not fr
         Joined({{2}, {4, kFloat32, 0}, {4, kFloat32, 0}, {1}, {1, 3, 0, 1}, {1, 3, 0}}));
   CHECK(recorder.counters().messages == 1);
 }
+
+TEST_CASE("medians are over the last complete steps, and communication is exposed behind the last arrival") {
+  Recorder recorder;
+  recorder.Start(64, 0);
+  CHECK(recorder.pace().steps == 0);
+  int64_t now_ns = 0;
+  // The first step is ten times as long as the 25 behind it.
+  for (int64_t step = 0; step < 26; ++step) {
+    const int64_t unit_ns = step == 0 ? 1'000'000'000 : 100'000'000;
+    Arrived(recorder, "a", now_ns);
+    Arrived(recorder, "b", now_ns + 4 * unit_ns);
+    recorder.Performed(CollectiveKind::kAllreduce, {"a", "b"}, 8, now_ns + 4 * unit_ns, now_ns + 7 * unit_ns);
+    now_ns += 10 * unit_ns;
+  }
+  const auto pace = recorder.pace();
+  CHECK(pace.steps == 26);
+  CHECK(pace.step_s == doctest::Approx(1.0));
+  CHECK(pace.exposed_s == doctest::Approx(0.3));
+}
+
+TEST_CASE("names beyond the limit are not recorded") {
+  Recorder recorder;
+  recorder.Start(2, 0);
+  for (size_t n = 0; n <= Recorder::kMostTensors; ++n) {
+    Arrived(recorder, std::to_string(n), 1);
+  }
+  CHECK(recorder.TakeSnapshot().words[0] == static_cast<int64_t>(Recorder::kMostTensors));
+  Arrived(recorder, "0", 2);
+  CHECK(recorder.pace().steps == 2);
+}

@@ -50,11 +50,9 @@ def test_options_become_variables_and_comments_say_what_to_change(case: Case) ->
     ("words", "said"),
     [
         (["--fusion", "optimall"], "No fusion policy optimall is known here. Did you mean optimal?"),
-        (["--armed"], "PACELINE_ARMED=yes has no effect unless the script names a policy"),
         (["--no-reproducible"], ""),
         (["--pipelined-k", "4"], "PACELINE_PIPELINED_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined"),
-        (["--armed", "--fusion", "optimal"], ""),
-        (["--no-armed"], ""),
+        (["--debug", "armed=yes"], ""),
         (["--sync-every", "4"], "PACELINE_SYNC_EVERY=4 has no effect: it belongs to PACELINE_EXCHANGE=majority"),
     ],
 )
@@ -92,7 +90,7 @@ def test_options_without_effect_are_reported_alike(command: str, words: list[str
         (["slurm", "--env", "A", "a"], "--env A is no NAME=VALUE", "NCCL_DEBUG=INFO"),
         (["slurm", "--env", "PACELINE_FUSION=none", "a"], "PACELINE_FUSION", "--fusion"),
         (["slurm", "python", "-c", "a\nb"], "line break", "a script"),
-        (["slurm", "--bucket-bytes", "few", "a"], "--bucket-bytes='few'", "PACELINE_BUCKET_BYTES"),
+        (["slurm", "--drain-limit-s", "few", "a"], "--drain-limit-s='few'", "PACELINE_DRAIN_LIMIT_S"),
         (["kubernetes", "a"], "needs --image", "--image registry/train:1"),
         (["kubernetes", "--image", "a b", "a"], "--image a b", "registry.example.org"),
         (["kubernetes", *IMAGE, "--setup", "x", "a"], "no place for --setup", "paceline template docker"),

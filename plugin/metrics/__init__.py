@@ -1,0 +1,1 @@
+"""Numbers of a training: hvd.metrics(), and files for Prometheus."""
