@@ -55,8 +55,8 @@ def test_rank_that_is_through_takes_part_until_all_are(tmp_path: Path, case: Any
 @pytest.mark.parametrize("fusion", ["threshold", "optimal"])
 @pytest.mark.parametrize("end", ENDS)
 def test_weights_in_flight_arrive_before_the_end(tmp_path: Path, end: str, fusion: str) -> None:
-    variables = {"PACELINE_EXCHANGE": "split", "PACELINE_FUSION": fusion}
-    done, ranks = run(tmp_path, SCRIPTS["torch"], 2, [STEP_S] * 2, end, **variables)
+    pauses = [STEP_S] * 2
+    done, ranks = run(tmp_path, SCRIPTS["torch"], 2, pauses, end, PACELINE_EXCHANGE="split", PACELINE_FUSION=fusion)
     assert done.returncode == 0, done.stderr
     assert len({one.weights for one in ranks}) == 1, ranks
     assert ranks[0].weights == pytest.approx((expected([STEPS] * 2),) * 2, rel=1e-12)

@@ -25,9 +25,7 @@ LIFECYCLE_EDITS: tuple[Edit, ...] = (
         "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)",
     ),
     # before_shutdown waits for operations in flight, which needs their handles: they are cleared after it.
-    Edit(
-        _TORCH, "mpi_lib.horovod_torch_reset()", "replace", "ended = _basics.shutdown(*args, **kwargs)", _SHUTDOWN
-    ),
+    Edit(_TORCH, "mpi_lib.horovod_torch_reset()", "replace", "ended = _basics.shutdown(*args, **kwargs)", _SHUTDOWN),
     Edit(
         _TORCH,
         "return _basics.shutdown(*args, **kwargs)",
