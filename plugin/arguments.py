@@ -95,7 +95,9 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
 
 
 def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
-    """The most bytes of a gradient that travels in a bucket; None: what the variables say. 0 where steps are recorded.
+    """The most bytes of a gradient that travels in a bucket; None: what the variables say.
+
+    0 where gradients are checked for NaN, and, where the variables say, where steps are recorded.
 
     `policy`: the name of the fusion policy that the script asks for, if it does.
 
@@ -105,7 +107,7 @@ def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
         return config.buckets_beside(policy)
     if not isinstance(bucket_bytes, int) or isinstance(bucket_bytes, bool) or bucket_bytes < 0:
         raise UsageError(f"bucket_bytes={bucket_bytes!r} cannot be used.", "Give a number of bytes from 0 on.")
-    return bucket_bytes
+    return bucket_bytes if config.settings().check_numerics == config.CHECKS[0] else 0
 
 
 def check_choice(choice: Choice, compression: Any, none: Any) -> None:

@@ -31,6 +31,8 @@ from paceline.registry.policies import BUILT_IN, EXCLUDING, OPTIMAL, THRESHOLD
 
 EXCHANGES = NAMES
 DEFAULT = "default"
+# In the order of Numerics::Mode (bridge/numerics/numerics.h).
+CHECKS = ("no", "log", "raise")
 # How much a rank counts.
 NONE, SAMPLES = "none", "samples"
 
@@ -100,6 +102,11 @@ OPTIONS: tuple[Option, ...] = (
         "reproducible", of.boolean, "yes or no", "", False,
         "add up in the order of ranks, so that every run gives the same bits; refuse what cannot "
         "(docs/guides/reproducible.md)", "run",
+    ),
+    Option(
+        "check_numerics", of.one_of(CHECKS), "word", "", CHECKS[0],
+        "look for NaN and infinities in gradients before ranks are added up: log reports rank, tensor and step, once "
+        "for each tensor, raise ends the step with that error (docs/guides/logging.md)", "run",
     ),
     Option(
         "weight", of.one_of((NONE, SAMPLES)), "word", "", NONE,
@@ -266,6 +273,9 @@ def beside(policy: str | None, name: str) -> Any:
 def buckets_beside(policy: str | None) -> int:
     """The most bytes of a gradient that travels in a bucket; 0: none. `policy`: as in `beside`.
 
-    None where steps are recorded: each gradient of a trace is one that a plan may merge with others.
+    0 where steps are recorded: each gradient of a trace is one that a plan may merge with others; and where gradients
+    are checked, which errors are to name.
     """
-    return 0 if settings().record and not settings().record_buckets else int(beside(policy, "bucket_bytes"))
+    values = settings()
+    recorded = values.record and not values.record_buckets
+    return 0 if recorded or values.check_numerics != CHECKS[0] else int(beside(policy, "bucket_bytes"))
