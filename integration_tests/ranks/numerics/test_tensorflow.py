@@ -13,7 +13,7 @@ RAISE = {"PACELINE_CHECK_NUMERICS": "raise"}
 
 
 def _raised(body: str, env: Mapping[str, str]) -> str:
-    """What rank 1 of 2 raised; rank 0 may wait for it."""
+    """Text of the error on rank 1 of 2; rank 0 may wait for it."""
     world = World(2, {**RAISE, **env})
     try:
         world.send(__name__, body, ())
