@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ def prepare(path: Path) -> Path:
         path.replace(_set_aside(path))
     for part in trace.parts(path):
         part.unlink()
-    shutil.rmtree(flight_recorder.folder(path), ignore_errors=True)
+    flight_recorder.remove(path)
     return path
 
 
@@ -144,7 +143,7 @@ def keep_dumps(path: Path, failed: bool) -> None:
     """Say where the ranks' flight-recorder dumps are, or remove those of a run that succeeded."""
     dumps = flight_recorder.folder(path)
     if not failed:
-        shutil.rmtree(dumps, ignore_errors=True)
+        flight_recorder.remove(path)
     elif dumps.is_dir():
         console.note(
             f"Last operations of each rank: {dumps}; `torchfrtrace {dumps}` names those that some ranks did not submit."

@@ -6,6 +6,7 @@ of an operation counts the submissions of its name.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import pickle
 import time
@@ -49,6 +50,15 @@ class Operations(msgspec.Struct, frozen=True):
 def folder(trace: Path) -> Path:
     """Return where ranks write their dumps when the run's trace is `trace`."""
     return trace.with_name(trace.name + ".flight")
+
+
+def remove(trace: Path) -> None:
+    """Remove the dumps beside `trace`; files of others stay."""
+    dumps = folder(trace)
+    for path in dumps.glob("rank_*"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        dumps.rmdir()
 
 
 def write(library: ctypes.CDLL, trace: Path) -> None:

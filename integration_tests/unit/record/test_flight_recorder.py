@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from paceline.launch.record import command
 from paceline.record import flight_recorder
 from paceline.record.flight_recorder import Operations
 from paceline.record.snapshot import KINDS
@@ -65,5 +68,17 @@ def test_sizes_that_may_differ_between_ranks_are_left_out() -> None:
     ]  # fmt: skip
 
 
-def test_dumps_have_a_folder_of_their_own_beside_the_trace() -> None:
-    assert flight_recorder.folder(Path("runs/trace.json")) == Path("runs/trace.json.flight")
+def test_dumps_of_a_run_that_succeeded_are_removed_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dumps = tmp_path / "trace.json.flight"
+    dumps.mkdir()
+    for name in ("rank_0", "rank_11", "notes"):
+        (dumps / name).touch()
+    command.keep_dumps(tmp_path / "trace.json", failed=True)
+    assert f"`torchfrtrace {dumps}`" in " ".join(capsys.readouterr().err.split())
+    command.keep_dumps(tmp_path / "trace.json", failed=False)
+    assert [path.name for path in dumps.iterdir()] == ["notes"]
+    (dumps / "notes").unlink()
+    flight_recorder.remove(tmp_path / "trace.json")
+    assert not dumps.exists()
