@@ -41,11 +41,11 @@ def test_halves_are_whole_and_in_order() -> None:
 
 
 def test_gathers_go_in_shares_but_in_no_message_that_is_mostly_start_up() -> None:
-    gradients = _gradients("rr" + "g" * 16)
+    gradients = _gradients("rr" + "g" * 16, 300_000)
     late = gathers(gradients)
     assert late == list(range(2, 18))
     assert in_shares(late, gradients, COSTS) == [[n] for n in range(2, 18)]
-    assert [len(group) for group in in_shares(late, gradients, CostModel.linear(0.008, 1e-8))] == [8, 8]
+    assert [len(group) for group in in_shares(late, gradients, CostModel.linear(0.008, 1e-8))] == [3, 3, 3, 3, 3, 1]
     assert in_shares([], gradients, COSTS) == []
 
 
