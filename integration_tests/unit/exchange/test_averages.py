@@ -1,4 +1,4 @@
-"""Averages of models: process sets whose ids are reused."""
+"""Averages of models: process sets whose ids are reused, and the state of local exchanges before an update."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from paceline.exchange import averaging
+from paceline.exchange.eager import EagerOps
+from paceline.exchange.in_flight_state import with_residuals
+from paceline.local.outer import OuterUpdates
+from paceline.local.settings import Local
 
 
 class Weight:
@@ -54,3 +58,34 @@ def test_new_process_set_with_the_id_of_a_removed_one_is_used(monkeypatch: pytes
     average([weight])
     assert weight.assigned == [1, 1, 1, 1, 0]
     assert wire.made == [first, second, horovod.global_process_set], "compiled operations are kept"
+
+
+def _local(**settings: Any) -> OuterUpdates:
+    wire: Any = SimpleNamespace(
+        graph_ops=None,
+        travel=SimpleNamespace(choice=SimpleNamespace(lossy=False)),
+        update_set=lambda weights: None,
+        value=lambda weight: weight,
+        shared=lambda weights, members: weights,
+        start_means=lambda part, *_, **__: dict,
+        moments=lambda known: {},
+    )
+    return OuterUpdates(Local(**settings), wire, EagerOps(), lambda *_: None, set)
+
+
+@pytest.mark.parametrize("moments_every", [0, 6])
+def test_local_exchange_without_updates_has_no_state(moments_every: int) -> None:
+    around = _local(sync_every=4, moments_every=moments_every)
+    assert around.state() is None
+    assert with_residuals(around.state(), None, Local.tag) is None
+    for update in range(1, 13):
+        around.update(dict, lambda: None, None)
+        # Models and moments are those of all ranks after every 12th update; without moments after every 4th.
+        assert (around.state() is None) == (update % (12 if moments_every else 4) == 0), update
+        if (state := around.state()) and moments_every:
+            again = _local(sync_every=4, moments_every=moments_every)
+            again.load(state, dict)
+            assert again.state() == state
+    around.update(dict, lambda: None, None)
+    around.forget()
+    assert around.state() is None
