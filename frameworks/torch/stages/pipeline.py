@@ -241,7 +241,8 @@ class Pipeline(StagedTraining):
         """Weight of this replica's mini-batches: their rows or tokens. None: all replicas count alike.
 
         Set it before step(), on all ranks of the replica, and on all replicas in the same steps: gradients and losses
-        are sum(w g) / sum(w) over the replicas. Losses of evaluate() are, too. It stays until another is set.
+        are sum(w g) / sum(w) over the replicas. Losses of evaluate() are, too. If all replicas have 0, losses are NaN
+        and gradients are zeros. It stays until another is set.
 
         Raises UsageError for a value that is not a weight, for schedules with late gradients, and for sums of losses.
         """
