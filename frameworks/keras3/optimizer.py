@@ -310,7 +310,8 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     """`optimizer` as one that averages gradients. An optimizer that holds another (loss scaling) keeps its place."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise UsageError(
-            f"DistributedOptimizer got {type(optimizer).__name__}, which is no optimizer of Keras {keras.__version__}.",
+            f"DistributedOptimizer got {type(optimizer).__name__}, which is not an optimizer of Keras "
+            f"{keras.__version__}.",
             "Give an instance of keras.optimizers.Optimizer, for example keras.optimizers.Adam().",
         )
     if find(optimizer) is not None:
