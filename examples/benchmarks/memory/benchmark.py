@@ -54,7 +54,9 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`ranks` ranks of this machine. The model has `layers` square float32 matrices, about `parameters` in all.
 
-    The ranks of each system are started `repeats` times, one system after another.
+    The ranks of each system are started `repeats` times, one system after another. `mapped_bytes`: freed blocks of this
+    size and more return to the kernel at once. None: as glibc does it, where the order of allocations in all threads
+    decides how much freed memory the process keeps.
     """
 
     ranks: int = 2
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parameters: float = 100e6
     systems: tuple[str, ...] = tuple(SYSTEMS)
     repeats: int = 1
+    mapped_bytes: int | None = 1 << 20
 
     @property
     def side(self) -> int:
@@ -77,11 +80,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def find(name: str, settings: Settings) -> System:
     """Return a system of the table."""
     training, env, options = SYSTEMS[name]
+    allocator = {} if settings.mapped_bytes is None else {"MALLOC_MMAP_THRESHOLD_": str(settings.mapped_bytes)}
     model = {"layers": settings.layers, "side": settings.side, "bytes": settings.bytes}
     return System(
         name,
         f"{_WORKER}:MemoryWorker",
-        env,
+        {**allocator, **env},
         {"training": f"{_WORKER}:{training}", "optimizer": "sgd", **model, **options},
     )
 
