@@ -98,7 +98,8 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
 def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
     """Return the size limit in bytes of gradients in buckets; None: the variables' limit.
 
-    The limit is 0 while gradients are checked for NaN, and, unless the variables say otherwise, while steps are recorded.
+    The limit is 0 while gradients are checked for NaN, and while steps are recorded, unless the variables set buckets
+    for recorded steps.
 
     `policy` is the name of the fusion policy that the script asks for, if any. Raises UsageError unless `bucket_bytes`
     is a number of bytes.
