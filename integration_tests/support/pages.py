@@ -76,22 +76,37 @@ def text(page: str) -> str:
 @cache
 def blocks(page: str) -> tuple[Block, ...]:
     """Return fenced and indented blocks in order."""
-    found, code, language, begin, before = [], [], None, 0, ""
-    for number, line in enumerate([*text(page).splitlines(), ""], 1):
+    lines = text(page).splitlines()
+    found: list[Block] = []
+    code: list[str] = []
+    language: str | None = None  # of the fence that is open
+    begin, before = 0, ""
+
+    def close() -> None:
+        if any(line.strip() for line in code):
+            found.append(Block(page, begin, language or "", _dedented(code)))
+        code.clear()
+
+    for number, line in enumerate(lines, 1):
         fence = _FENCE.match(line)
-        indented = language is None and line.startswith("    ") and (bool(code) or not before.strip())
-        if language is not None and not (fence and not fence[1]):
-            code.append(line)
-        elif indented or (language is None and code and not line.strip() and number <= len(text(page).splitlines())):
+        if language is not None:
+            if fence and not fence[1]:
+                close()
+                language = None
+            else:
+                code.append(line)
+        elif fence:
+            close()
+            language, begin = fence[1], number + 1
+        elif line.startswith("    ") and (code or not before.strip()):
             begin = begin if code else number
-            code.append(line[4:])
+            code.append(line)
+        elif code and not line.strip():
+            code.append(line)
         else:
-            if code:
-                found.append(Block(page, begin, language or "", _dedented(code)))
-            code = []
-            language = fence[1] if fence and language is None else None
-            begin = number + 1
+            close()
         before = line
+    close()
     return tuple(found)
 
 
@@ -125,17 +140,17 @@ def commands(page: str) -> Iterator[Command]:
     for block in blocks(page):
         if block.is_shell:
             for number, line in _logical_lines(block):
-                for words in _simple(line):
+                for words in simple_commands(line):
                     yield Command(page, number, words, True)
     for number, code in inline(page):
         if _begins_command(code):
-            for words in _simple(code):
+            for words in simple_commands(code):
                 yield Command(page, number, words, False)
 
 
 def _logical_lines(block: Block) -> Iterator[tuple[int, str]]:
     """Yield commands with the number of their first line; continued lines are joined by newlines."""
-    begun, parts = block.line, []
+    begun, parts = block.line, list[str]()
     for number, line in enumerate(block.text.splitlines(), block.line):
         begun = begun if parts else number
         parts.append(line.removesuffix("\\"))
@@ -144,7 +159,8 @@ def _logical_lines(block: Block) -> Iterator[tuple[int, str]]:
             parts = []
 
 
-def _simple(line: str) -> Iterator[tuple[str, ...]]:
+def simple_commands(line: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command of a line that begins with a known program or with a variable."""
     lexer = shlex.shlex(
         line.replace("\n", " ").strip().removeprefix("$ ").removeprefix("RUN "), posix=True, punctuation_chars=";&|<>"
     )
