@@ -47,7 +47,8 @@ def test_page_of_messages_is_that_of_the_sources() -> None:
 def test_llms_txt_has_a_line_for_every_page() -> None:
     docs = ROOT / "docs"
     listed = re.findall(r"^- \[[^]]+\]\((\S+)\): \S", (docs / "llms.txt").read_text(), re.MULTILINE)
-    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - {"README.md"}
+    paths = [*docs.rglob("*.md"), *docs.rglob("*.ipynb")]
+    pages = {str(path.relative_to(docs)) for path in paths} - {"README.md"}
     assert sorted(listed) == sorted(pages)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support import pages
 from integration_tests.support.packages import ROOT
 from integration_tests.support.ranks import ranks
 from paceline.launchers import alone_by_mistake
@@ -18,7 +19,7 @@ from paceline.launchers import alone_by_mistake
 
 def blocks(page: str) -> list[str]:
     """The fenced blocks of Python."""
-    return re.findall(r"^```python\n(.*?)^```$", Path(ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [block.text for block in pages.blocks(f"docs/{page}") if block.language == "python"]
 
 
 @ranks(2)
