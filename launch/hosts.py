@@ -63,7 +63,7 @@ def _add(found: dict[str, int], words: Sequence[str], where: str) -> None:
     others = [word for word in more if not (_SLOTS.fullmatch(word) or _MOST.fullmatch(word))]
     if not _NAME.fullmatch(host) or others or len(slots) > 1:
         raise UserError(
-            f"{where}: {' '.join(words)!r} is no host with its slots.",
+            f"{where}: {' '.join(words)!r} is not a host with its slots.",
             "Write -H node1:2,node2:2, or lines such as `node1 slots=2` into a host file.",
         )
     found[host] = found.get(host, 0) + int(slots[0] if slots else 1)

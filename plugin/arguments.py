@@ -96,7 +96,10 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
 
 
 def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
-    """Return the size limit in bytes of gradients in buckets; 0 if steps are recorded. None: the variables' limit.
+    """Return the size limit in bytes of gradients in buckets; None: the variables' limit.
+
+    The limit is 0 while gradients are checked for NaN, and while steps are recorded, unless the variables set buckets
+    for recorded steps.
 
     `policy` is the name of the fusion policy that the script asks for, if any. Raises UsageError unless `bucket_bytes`
     is a number of bytes.
@@ -105,7 +108,7 @@ def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
         return config.buckets_beside(policy)
     if not isinstance(bucket_bytes, int) or isinstance(bucket_bytes, bool) or bucket_bytes < 0:
         raise UsageError(f"bucket_bytes={bucket_bytes!r} cannot be used.", "Give a number of bytes from 0 on.")
-    return bucket_bytes
+    return bucket_bytes if config.settings().check_numerics == config.CHECKS[0] else 0
 
 
 def check_choice(choice: Choice, compression: Any, none: Any) -> None:

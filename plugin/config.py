@@ -31,6 +31,8 @@ from paceline.registry.policies import BUILT_IN, EXCLUDING, OPTIMAL, THRESHOLD
 
 EXCHANGES = NAMES
 DEFAULT = "default"
+# In the order of Numerics::Mode (bridge/numerics/numerics.h).
+CHECKS = ("no", "log", "raise")
 # Weights of ranks.
 NONE, SAMPLES = "none", "samples"
 
@@ -52,59 +54,63 @@ def _listed(known: Mapping[str, tuple[int, str] | Codec]) -> str:
 OPTIONS: tuple[Option, ...] = (
     Option(
         "record", of.path, "path", "", None,
-        "write a trace of every step (arrivals of tensors, times of collectives) to this file, one per rank", "run",
+        "write a trace of every step (submission of tensors, times of collectives) to this file, one per rank", "run",
         shared=whether_given,  # recorded gradients are not put into buckets
     ),
     Option(
         "metrics", of.path, "path", "", None,
-        "write numbers of each rank every few seconds into this folder, a file per rank that Prometheus reads "
+        "every few seconds each rank writes its metrics to a file in this folder, in the format of Prometheus "
         "(docs/guides/logging.md)", "run", shared=None,
     ),
     Option(
         "progress", of.boolean, "yes or no", "", True,
-        "under `paceline run`, show which hosts are up, and say when the first step is done; other launchers let the "
-        "ranks say so themselves where it is set", "run", shared=None,
+        "`paceline run` shows which hosts are up and reports the first step; under another launcher the ranks report "
+        "them themselves if this is set", "run", shared=None,
     ),
     Option(
         "fusion", of.text, "policy", "", THRESHOLD,
-        f"how gradients are merged into messages: {', '.join(BUILT_IN)} ({THRESHOLD} is Horovod's own; {OPTIMAL} also "
-        "switches on armed steps, coordination by events and buckets), or a policy of your own"
-        " (docs/methods/fusion.md); `paceline run` plans where nothing else is asked for", "run",
+        f"policy that merges gradients into messages: {', '.join(BUILT_IN)}, or your own. {THRESHOLD} is Horovod's "
+        f"policy; {OPTIMAL} includes armed steps, coordination by events and buckets, and is the default of "
+        "`paceline run` (docs/methods/fusion.md)", "run",
     ),
     Option(
         "exchange", of.one_of(NAMES), "exchange", "", NAMES[0],
-        f"when gradients are used, and whose: {summary()}", "run",
+        f"which gradients an update uses, and when: {summary()}", "run",
     ),
     *options_of_exchanges(),
     Option(
         "drain_limit_s", of.positive, "whole number", "s", 600,
-        "how long a rank that drains or ends waits for ranks that train on, of which nothing is heard", "run",
+        "time limit of a rank that drains or ends, for a rank that still trains and sends nothing", "run",
     ),
     Option(
         "collective", of.one_of(COLLECTIVES), "collective", "", HOROVODS,
-        f"how messages move between ranks, those in CPU memory: {_listed(COLLECTIVES)} "
-        "(docs/methods/collectives.md)", "run",
+        f"algorithm of collectives in CPU memory: {_listed(COLLECTIVES)} (docs/methods/collectives.md)", "run",
     ),
     Option(
         "network_file", of.path, "path", "", None,
-        "predict with the network in this file, which `paceline probe` wrote, the same on all ranks, where the "
-        f"collective is {AUTO} (docs/methods/collectives.md)", "run",
+        f"with collective {AUTO}: predict with the network that `paceline probe` wrote to this file; the file must be "
+        "equal on all ranks (docs/methods/collectives.md)", "run",
         shared=whether_given,  # contents: collectives/probed.py
     ),
     Option(
         "codec", of.one_of(CODECS), "codec", "", EXACT,
-        f"how floating-point values of allreduces travel in our own collectives: {_listed(CODECS)} "
-        f"(docs/methods/codecs.md); without a collective of our own messages go by {OF_CODECS}", "run",
+        f"format of floating-point values in Paceline's collectives: {_listed(CODECS)} (docs/methods/codecs.md); a "
+        f"codec without a collective selects {OF_CODECS}", "run",
     ),
     Option(
         "reproducible", of.boolean, "yes or no", "", False,
-        "add up in the order of ranks, so that every run gives the same bits; refuse what cannot "
+        "add in the order of ranks, so that every run gives the same bits, and refuse settings that cannot "
         "(docs/guides/reproducible.md)", "run",
     ),
     Option(
+        "check_numerics", of.one_of(CHECKS), "word", "", CHECKS[0],
+        "find NaN and infinity in gradients before they are added: log reports rank, tensor and step once per tensor, "
+        "raise ends the step with that error (docs/guides/logging.md)", "run",
+    ),
+    Option(
         "weight", of.one_of((NONE, SAMPLES)), "word", "", NONE,
-        f"how much the gradients of a rank count in Model.fit of Keras: {NONE} (all ranks alike) or {SAMPLES} (as many "
-        "as its batch has); other scripts give weights themselves (docs/guides/weights.md)", "run",
+        f"weight of a rank's gradients in Model.fit of Keras: {NONE} (equal) or {SAMPLES} (size of its batch); other "
+        "scripts pass weights as arguments (docs/guides/weights.md)", "run",
     ),
     Option(
         debug_values.NAME, debug_values.parse, "name=value,...", "", None,
@@ -112,7 +118,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "cache_dir", of.path, "path", "", _cache_home,
-        "where Horovod's archive and the wheels built from it are kept", "horovod", shared=None,
+        "folder of Horovod's archive and of the wheels built from it", "horovod", shared=None,
     ),
 )  # fmt: skip
 
@@ -265,6 +271,9 @@ def beside(policy: str | None, name: str) -> Any:
 def buckets_beside(policy: str | None) -> int:
     """Return the size limit in bytes of gradients in buckets; 0 disables buckets. `policy`: as in `beside`.
 
-    Buckets are off while steps are recorded: a plan may merge any gradient of a trace with any other.
+    Buckets are off while steps are recorded, because a plan may merge any gradient of a trace with any other, and while
+    gradients are checked, because errors name the gradient.
     """
-    return 0 if settings().record and not settings().record_buckets else int(beside(policy, "bucket_bytes"))
+    values = settings()
+    recorded = values.record and not values.record_buckets
+    return 0 if recorded or values.check_numerics != CHECKS[0] else int(beside(policy, "bucket_bytes"))

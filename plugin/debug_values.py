@@ -22,7 +22,7 @@ SMALL_BYTES = 16384
 DEBUG_VALUES: tuple[Option, ...] = (
     Option(
         "armed", of.boolean, "yes or no", "", False,
-        "where steps are alike and merged by plan, negotiate only the first message of each (docs/methods/armed.md)",
+        "negotiate only the first message of each step, if steps are equal and merged by plan (docs/methods/armed.md)",
         NAME, along=(*_PLANNED, True),
     ),
     Option(
@@ -41,12 +41,12 @@ DEBUG_VALUES: tuple[Option, ...] = (
     ),
     Option(
         "record_stop", of.count, "whole number", "steps", 0,
-        "end a run after this many recorded steps, once every rank has written its trace; 0: when the script ends",
+        "end a run after this many recorded steps, once every rank has written its trace; 0 disables this",
         NAME, shared=None,
     ),
     Option(
         "record_buckets", of.boolean, "yes or no", "", False,
-        "gradients travel in buckets although steps are recorded", NAME,
+        "use buckets although steps are recorded", NAME,
     ),
     Option(
         "metrics_interval_s", of.positive, "whole number", "s", 5,
@@ -63,16 +63,16 @@ DEBUG_VALUES: tuple[Option, ...] = (
     ),
     Option(
         "fusion_watch_steps", of.count, "whole number", "steps", 100,
-        "steps after which costs are measured again, and another plan is made where that pays; 0 keeps the first plan",
+        "steps after which costs are measured again, and a better plan replaces this one; 0 keeps the first plan",
         NAME,
     ),
     Option(
         "fusion_trial_steps", of.count, "whole number", "steps", 100,
-        "steps within which a plan must prove faster than Horovod's own merging; 0: plans are not tried", NAME,
+        "steps within which a plan must prove faster than Horovod's own merging; 0 disables the trial", NAME,
     ),
     Option(
         "fusion_follow", of.boolean, "yes or no", "", True,
-        "bring plans into force; no: measure, write what was measured into the trace, and leave merging to Horovod",
+        "follow plans; no: measure, write the measurements to the trace, and leave merging to Horovod",
         NAME,
     ),
     Option(
@@ -91,7 +91,7 @@ DEBUG_VALUES: tuple[Option, ...] = (
     ),
     Option(
         "codec_error_feedback", of.boolean, "yes or no", "", True,
-        "add what a codec loses of a gradient to the next one of its name, where the script does not say", NAME,
+        "add the rounding error of a gradient to the next one of this name, unless the script sets it", NAME,
     ),
     Option(
         "codec_least_bytes", of.count, "whole number", "bytes", 1024,

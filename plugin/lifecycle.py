@@ -83,6 +83,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
         settings.codec_least_bytes,
         int(settings.reproducible),
     )
+    library.horovod_paceline_check_numerics(config.CHECKS.index(settings.check_numerics))
     library.horovod_paceline_wake(int(settings.wake == EVENTS))
     exchange_of_variables().check_environment()
     check_reproducible(exchange_of_variables())

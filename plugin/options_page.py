@@ -25,16 +25,12 @@ def _ranks(option: Option) -> str:
 def options_table() -> str:
     """Return the table of all options."""
     lines = [
-        "| variable | flag | value | default | on all ranks | meaning |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| variable and flag | value, default | on all ranks | meaning |",
+        "| --- | --- | --- | --- |",
     ]
     for option in OPTIONS:
-        command = "paceline run" if option.scope == "run" else "paceline horovod"
-        flag = ", ".join(f"`{flag}`" for flag in option.flags)
-        lines.append(
-            f"| `{option.variable}` | {flag} of `{command}` | {_value(option)} | {option.default_text} | "
-            f"{_ranks(option)} | {option.meaning} |"
-        )
+        flags = "<br>".join(f"`{name}`" for name in (option.variable, *option.flags))
+        lines.append(f"| {flags} | {_value(option)}<br>{option.default_text} | {_ranks(option)} | {option.meaning} |")
     return "\n".join(lines)
 
 
@@ -69,9 +65,9 @@ def options_page() -> str:
     horovods = "\n".join(f"| `{one.name}` | {one.default or 'by build'} | {one.why} |" for one in HOROVODS)
     return f"""# Options
 
-A flag overrides its variable, the variable overrides the default. `paceline doctor --options` lists the values in
-force. An unknown `PACELINE_*` variable and a value that does not parse are refused by every command and by
-`hvd.init()`.
+A flag overrides its variable, the variable overrides the default. Flags belong to `paceline run`, `--cache-dir` to
+`paceline horovod`. `paceline doctor --options` lists the values in force. An unknown `PACELINE_*` variable and a value
+that does not parse are refused by every command and by `hvd.init()`.
 
 {options_table()}
 

@@ -4,7 +4,7 @@ command.py   the command; cases.py, the table of cases; kept.py, page.py, markdo
 harness/     systems in turn, until their ratios are known precisely enough
 cluster/     emulated hosts, for tests and benchmarks
 steps/       training steps of a network (networks/) under Horovod, DDP and Paceline
-collectives/, stages/, scale/, skew/, training/   the other kinds of cases
+collectives/, stages/, scale/, skew/, training/, memory/   the other kinds of cases
 
 Scripts, which can also be run directly:
 

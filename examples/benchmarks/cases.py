@@ -1,6 +1,7 @@
 """The cases of docs/measurements/benchmarks.md as data: name, kind, title, limit and settings.
 
-At most four systems take turns: with more, they would compete for the processor of a small machine.
+At most four systems take turns: with more, they would compete for the processor of a small machine. Those of memory run
+one after another.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ KINDS = {
     "uneven": "training.uneven",
     "local": "training.local",
     "coordination": "scale.benchmark",
+    "memory": "memory.benchmark",
 }
 QUICK_S, QUICK_TURNS = 20.0, 2
 
@@ -172,6 +174,9 @@ CASES: tuple[Case, ...] = (
     Case("local-characters", "local", "a transformer that is averaged every 16 steps, 4 hosts, 100 Mbit/s", 400.0, {}),
     Case("scale", "coordination", "coordination by the number of ranks, on one machine and simulated 50 us apart", 20.0,
          {"latency": "50us"}, results=5),
+    Case("memory-2-ranks", "memory", "peak memory of 2 ranks of one machine, 100 M parameters", 600.0, {}),
+    Case("memory-4-ranks", "memory", "peak memory of 4 ranks of one machine, 25 M parameters", 600.0,
+         {"ranks": 4, "parameters": 25e6}),
 )
 # fmt: on
 

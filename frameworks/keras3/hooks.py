@@ -74,7 +74,7 @@ def local_weights(keras: Any, local_layers: Any) -> list[Any]:
     for layer in layers:
         if not isinstance(layer, keras.layers.Layer):
             raise UserError(
-                f"local_layers has {type(layer).__name__}, which is no layer.",
+                f"local_layers has {type(layer).__name__}, which is not a layer.",
                 "Give layers of Keras, such as model.layers[0].",
             )
     return [weight for layer in layers for weight in layer.trainable_weights]

@@ -395,7 +395,7 @@ def call_named(function: Callable[..., Any], given: inspect.BoundArguments) -> A
     options = dict(given.arguments)
     word = "tensors" if "tensors" in options else "tensor"
     value = options.pop(word)
-    about = {name: getattr(one, "process_set_id", one) for name, one in options.items()}
+    about = {name: (getattr(one, "process_set_id", None), one) for name, one in options.items()}  # ids are reused
     key, functions = (call_named, function, *sorted(about.items())), _known().functions
     if key not in functions:
 

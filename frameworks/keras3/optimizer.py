@@ -320,7 +320,8 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     """Wrap an optimizer so that it averages gradients; of one that holds another (loss scaling), the inner one."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise UsageError(
-            f"DistributedOptimizer got {type(optimizer).__name__}, which is no optimizer of Keras {keras.__version__}.",
+            f"DistributedOptimizer got {type(optimizer).__name__}, which is not an optimizer of Keras "
+            f"{keras.__version__}.",
             "Give an instance of keras.optimizers.Optimizer, for example keras.optimizers.Adam().",
         )
     if find(optimizer) is not None:

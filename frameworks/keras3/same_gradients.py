@@ -25,8 +25,8 @@ _REMEDY = (
 )
 
 
-class _Known(set[tuple[str, tuple[int, ...]]]):
-    """Names, with the indices of variables that all ranks have had gradients of at the same time."""
+class _Known(set[tuple[tuple[int, ...], str, tuple[int, ...]]]):
+    """Ranks of process sets, names, and indices of variables that all these ranks have had gradients of at once."""
 
 
 def check(library_name: str, process_set: Any, name: str, indices: Sequence[int]) -> None:
@@ -35,11 +35,12 @@ def check(library_name: str, process_set: Any, name: str, indices: Sequence[int]
     Raises UsageError on all ranks if their variables differ, UserError if a rank does not arrive within LIMIT_S.
     """
     library = loaded(library_name)
-    known, key = process(library).of(_Known), (name, tuple(indices))
+    # By ranks: ids of process sets are reused, and all ranks of a set must meet at the same calls.
+    known, key = process(library).of(_Known), (tuple(process_set.ranks or ()), name, tuple(indices))
     if key in known or variables.elastic():
         return
-    limit_s = LIMIT_S if any(one == name for one, _ in known) else FIRST_LIMIT_S
-    own = [len(indices), zlib.crc32(repr(key[1]).encode())]
+    limit_s = LIMIT_S if any(one[:2] == key[:2] for one in known) else FIRST_LIMIT_S
+    own = [len(indices), zlib.crc32(repr(key[-1]).encode())]
     met = extremes(library, process_set.process_set_id, f"paceline.gradients.{name}", own, limit_s)
     rank = library.horovod_rank()
     if met.reason:

@@ -69,8 +69,8 @@ class Settings:
     def compiled_with(self) -> tuple[Any, ...]:
         """Values compiled into a reduction, besides groups: settings with equal values may share it."""
         return (
-            self.name, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
-            self.device_sparse, self.prescale, self.postscale, self.travel and self.travel.choice,
+            self.name, self.op, self.process_set.process_set_id, self.process_set, self.compression,
+            self.device_dense, self.device_sparse, self.prescale, self.postscale, self.travel and self.travel.choice,
         )  # fmt: skip
 
     def operation(self, kind: str, index: int, mark: str = "") -> str:

@@ -78,17 +78,18 @@ def DistributedOptimizer(
     if not hooks.is_optimizer(optimizer):
         if not found.exchange.synchronous:
             raise UserError(
-                f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients can only be synchronous.",
+                f"{type(optimizer).__name__} is not an optimizer of Keras 3; its gradients can only be synchronous.",
                 'Use an optimizer of tf.keras, or exchange="sync".',
             )
         if found.choice.own:
             raise UserError(
-                f"{type(optimizer).__name__} is no optimizer of Keras 3; how its gradients travel, only variables say.",
+                f"{type(optimizer).__name__} is not an optimizer of Keras 3; how its gradients travel, only variables "
+                "say.",
                 "Use an optimizer of tf.keras, or PACELINE_CODEC and PACELINE_COLLECTIVE.",
             )
         if weight is not None:
             raise UserError(
-                f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients have no weights.",
+                f"{type(optimizer).__name__} is not an optimizer of Keras 3; its gradients have no weights.",
                 "Use an optimizer of tf.keras, or DistributedGradientTape(weight=).",
             )
         found.fuse("tensorflow")

@@ -23,7 +23,7 @@ from paceline.debug_values import DEBUG_VALUES
 SIZE = 4
 PLACES = (0, 1, SIZE - 1)  # the first, a middle and the last rank
 # One rank gets the first of these that an option accepts and that is not its default.
-_VALUES = ("single", "direct", "events", "solo", "q8", "samples", "yes", "no", "3", "0.25")
+_VALUES = ("single", "direct", "events", "solo", "q8", "samples", "raise", "yes", "no", "3", "0.25")
 LIMIT_S = 10.0  # measured: at most 0.5 s, on busy cores
 
 # Variable, value and rank of each difference in one init().

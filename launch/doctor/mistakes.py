@@ -73,7 +73,7 @@ def scheduler(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
         if identity.is_task(environ):
             yield error("scheduler", refused.problem, refused.remedy)
         else:
-            yield ok("scheduler", "this is no task of one; `srun paceline doctor` looks from inside a job")
+            yield ok("scheduler", "this is not a task of one; `srun paceline doctor` looks from inside a job")
         return
     where = " or ".join(who.hosts)
     yield ok("scheduler", f"{who.source}: rank {who.rank} of {who.size}, rank 0 on {where}, port {who.port}")

@@ -124,7 +124,7 @@ def _believed(environ: Mapping[str, str], given: Given) -> tuple[list[_Found], t
         if not scheduler.started(environ):
             missing = [name for name in (*scheduler.rank[:1], *scheduler.marks) if name not in environ]
             raise UserError(
-                f"--scheduler {scheduler.name}: {' and '.join(missing)} is not set, so this is no task of "
+                f"--scheduler {scheduler.name}: {' and '.join(missing)} is not set, so this is not a task of "
                 f"{scheduler.title}.",
                 "Start `paceline rank` once per task, by the scheduler's own launcher. " + NAME_IT,
             )
@@ -168,7 +168,7 @@ def _read(scheduler: Scheduler, environ: Mapping[str, str], given: Given) -> _Fo
             return int(environ[name])
         except ValueError:
             raise UserError(
-                f"{name}={environ[name]} of {scheduler.title} is no whole number.",
+                f"{name}={environ[name]} of {scheduler.title} is not a whole number.",
                 "Leave the scheduler's variables as it sets them. " + NAME_IT,
             ) from None
 

@@ -78,4 +78,4 @@ def decode(line: bytes) -> Message:
     try:
         return _DECODER.decode(line)
     except msgspec.DecodeError as error:
-        raise ValueError(f"{line[:60]!r} is no message of a Paceline task: {error}") from None
+        raise ValueError(f"{line[:60]!r} is not a message of a Paceline task: {error}") from None

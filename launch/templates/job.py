@@ -61,7 +61,7 @@ def check(job: Job) -> None:
         )
     if job.image is not None and not _IMAGE.fullmatch(job.image):
         raise UserError(
-            f"--image {job.image} is no name of an image.",
+            f"--image {job.image} is not the name of an image.",
             "For example: --image registry.example.org/train:1, or a file train.sif where Apptainer runs it.",
         )
     for words in (job.command, job.variables.values(), job.setup):
@@ -79,7 +79,7 @@ def user_variables(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
-            raise UserError(f"--env {pair} is no NAME=VALUE.", "For example: --env NCCL_DEBUG=INFO.")
+            raise UserError(f"--env {pair} is not NAME=VALUE.", "For example: --env NCCL_DEBUG=INFO.")
         if name.startswith(config.PREFIX):
             raise UserError(
                 f"--env {name} sets an option of Paceline, which is checked when it comes as a flag.",

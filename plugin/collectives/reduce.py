@@ -65,7 +65,7 @@ def check(
         )
     if not process_set.included():
         raise UsageError(
-            f"reduce of {name!r}: rank {horovod.rank()} is no member of the process set {ranks}.",
+            f"reduce of {name!r}: rank {horovod.rank()} is not a member of the process set {ranks}.",
             "Leave the call out on this rank, or give it a process set that this rank is in.",
         )
     known = {getattr(horovod, word): word for word in ("Average", "Sum", "Min", "Max", "Product")}

@@ -139,7 +139,8 @@ class VariableMeans:
 
 def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
     """Return `average_variables` for a Horovod module and the modules `wire` and `settings` of its framework."""
-    known: dict[tuple[str, int], VariableMeans] = {}  # kept, because TensorFlow compiles the operations of each
+    # Kept, because TensorFlow compiles the operations of each; with the process set, because ids are reused.
+    known: dict[tuple[str, int], tuple[Any, VariableMeans]] = {}
 
     def average_variables(
         variables: Sequence[Any], name: str = "average_variables", process_set: Any = horovod.global_process_set
@@ -158,7 +159,7 @@ def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
             UsageError: for integer variables; it is a ValueError.
         """
         key = (name, process_set.process_set_id)
-        if key not in known:
+        if key not in known or known[key][0] is not process_set:
             choices = settings.Settings(
                 name=name,
                 op=horovod.Average,
@@ -167,8 +168,8 @@ def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
                 compression=horovod.Compression.none,
                 travel=Travel(loaded(wire.LIBRARY), process_set, Choice()),
             )
-            known[key] = VariableMeans(wire, choices)
-        for index, mean in known[key](dict(enumerate(variables))).items():
+            known[key] = process_set, VariableMeans(wire, choices)
+        for index, mean in known[key][1](dict(enumerate(variables))).items():
             variables[index].assign(mean)
 
     return average_variables

@@ -107,8 +107,8 @@ def sync_every(default: int) -> Any:
     """Return the field of exchanges whose models diverge: updates between two averages over all ranks."""
     return setting(
         default, option="sync_every", parse=option.count, kind="whole number", unit="updates",
-        meaning="where models drift apart (local, majority, solo), average those of all ranks after this many updates; "
-        "0: never", agreed="sync_every",
+        meaning="number of updates after which models that diverge (local, majority, solo) are averaged; 0 disables it",
+        agreed="sync_every",
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ class Sync(ExchangeSettings):
 
 DECLARATION = Declaration(
     settings=Sync,
-    short="sync (in their step)",
+    short="sync (those of all ranks)",
     text="updates use gradients of their own step, of all ranks",
     page="docs/guides/pytorch.md",
     implementation="paceline.exchange.sync:SyncExchange",

@@ -44,6 +44,8 @@ FIRST_STEPS = 3
 # Sizes of the sweep, and the number of messages of each. The last size is that of all gradients together, but at least
 # the second of these: a line needs messages of two sizes, and a small model may send only one size by itself.
 SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1))
+# Largest message of the sweep. Ranks keep two buffers of this size until the job ends, and the line goes on beyond it.
+MOST_SWEEP_BYTES = 32 << 20
 # Factor on these numbers while armed steps select their collective: they try several.
 FAST_TIMES = 3
 # Number of the smallest messages sent together, to measure the part of a start-up that does not overlap.
@@ -170,7 +172,7 @@ class Driver:
     def _sweep(self, status: Status) -> None:
         plan = self._bridge.plan(self._set)
         total_bytes = sum(tensor.bytes for tensor in plan.tensors) if plan else 0
-        most_bytes = min(total_bytes, status.threshold_bytes)
+        most_bytes = min(total_bytes, status.threshold_bytes, MOST_SWEEP_BYTES)
         self._bridge.ask(self._set, ControlOp.SWEEP, sweep_sizes(most_bytes))
         if status.armed:
             self._bridge.ask(self._set, ControlOp.FAST_SWEEP, sweep_sizes(most_bytes, FAST_TIMES))

@@ -14,7 +14,7 @@ from paceline.fusion.parts import with_parts
 from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES
 
 # Approximate number of messages of all-gathers: the forward pass waits for the first of them.
-GATHERS = 8
+GATHERS = 16
 
 
 def bytes_as_allreduce(name: str, size_bytes: int) -> int:
@@ -39,8 +39,8 @@ def gathers(gradients: Sequence[Gradient]) -> list[int]:
     return [index for index, one in enumerate(gradients) if ALL_GATHER_NAMES in one.name]
 
 
-def in_eighths(indices: Sequence[int], gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-    """Return groups of neighbours, of about an eighth of all bytes, whose start-up is not longer than their transfer.
+def in_shares(indices: Sequence[int], gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
+    """Return groups of neighbours, of about a sixteenth of all bytes, whose start-up is not longer than their transfer.
 
     All-gathers are submitted together; the sooner the first arrives, the sooner the forward pass begins.
     """

@@ -12,7 +12,7 @@ from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient, check, in_order
-from paceline.fusion.halves import gathers, in_eighths, of_one_kind
+from paceline.fusion.halves import gathers, in_shares, of_one_kind
 from paceline.fusion.parts import first_whole, whole, with_parts
 from paceline.fusion.policies import Policy
 from paceline.registry.policies import BUILT_IN, OPTIMAL, THRESHOLD
@@ -198,7 +198,7 @@ def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction
     # All-gathers become ready when all other messages have ended; so they are grouped separately.
     late = gathers(task.gradients)
     groups = _groups(name, task, sorted(set(range(len(task.gradients))) - set(late)))
-    groups += in_eighths(late, task.gradients, task.costs) if name == OPTIMAL else _groups(name, task, late)
+    groups += in_shares(late, task.gradients, task.costs) if name == OPTIMAL else _groups(name, task, late)
     groups = of_one_kind(groups, task.gradients)
     return groups, task.predict(groups)
 

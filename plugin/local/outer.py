@@ -200,7 +200,8 @@ class OuterUpdates(ModelAveraging):
     def state(self) -> dict[str, Any] | None:
         """Return counts, anchors, velocities, work and means in flight, for which it waits; None if there are none."""
         count, begun = self.left, bool(self._begun.value())
-        if not (count or begun or self._since_average or self._moments):
+        moments = [] if self._moments is None else [(_named(key), *numbers) for key, numbers in self._moments.numbers()]
+        if not (count or begun or self._since_average or any(updates for _, updates, _ in moments)):
             return None
         state: dict[str, Any] = {
             "updates": count,
@@ -213,7 +214,7 @@ class OuterUpdates(ModelAveraging):
             works = [(_named(key), [float(one.value()) for one in many]) for key, many in self._works.items()]
             state["works"] = works
         if self._moments is not None:
-            state["moments"] = [(_named(key), *numbers) for key, numbers in self._moments.numbers()]
+            state["moments"] = moments
         if self._ahead is not None:
             key, fragment, means = self._ahead
             found = means()

@@ -101,7 +101,7 @@ class Local(ExchangeSettings):
 
 DECLARATION = Declaration(
     settings=Local,
-    short="local (on their own rank alone, models being averaged after some updates)",
+    short="local (those of this rank; models are averaged after some updates)",
     text="updates use this rank's own gradients, and models are averaged after every so many",
     in_flight=lambda tag: "updates of a local exchange since its last average" if tag == LOCAL_TAG else "",
 )

@@ -49,7 +49,7 @@ def collect(library: ctypes.CDLL) -> Iterator[Metric]:
         ("partial_rounds_total", COUNTER, "Partial rounds of all tensors.", stats.rounds),
         ("late_rounds_total", COUNTER, "Partial rounds that this rank came too late for.", stats.late),
         ("missed_rounds_total", COUNTER, "Partial rounds without a fresh gradient of this rank.", stats.missed),
-        ("non_finite_gradients_total", COUNTER, "Submitted tensors with NaN or infinities, where checked.", non_finite),
+        ("non_finite_gradients_total", COUNTER, "Submitted tensors with NaN or infinities, if checked.", non_finite),
         ("fusion_plan_version", GAUGE, "Number of the fusion plan; 0 before the first.", merging.version),
         ("fusion_messages", GAUGE, "Messages of a step under the fusion plan.", len(merging.groups)),
         ("fusion_timeouts_total", COUNTER, "Incomplete groups that were released.", merging.timeouts),

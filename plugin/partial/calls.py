@@ -10,6 +10,8 @@ from paceline.errors import UsageError
 from paceline.native.exchanges import register
 from paceline.partial.settings import MAJORITY, SUM, Partial
 
+# Arguments of flush_partial, with the values of the earlier calls.
+_OF_CALLS = ("quorum", "missed", "max_lag", "seed")
 # The count of fresh contributions is sent as one more element, in the tensor's type, and must be exact.
 COUNTED = ("float16", "float32", "float64", "int32", "int64")
 DENSE = "dense"
@@ -130,7 +132,16 @@ def calls(horovod: Any, hand_in: Callable[..., Any]) -> tuple[Callable[..., Any]
             op: operation of the earlier calls.
             process_set: process set of the earlier calls.
             **choices: `quorum`, `missed`, `max_lag` and `seed` of the earlier calls.
+
+        Raises:
+            UsageError: for other arguments; it is a ValueError.
         """
+        if other := sorted(choices.keys() - set(_OF_CALLS)):
+            raise UsageError(
+                f"Rank {horovod.rank()}: flush_partial of {name!r} was given {', '.join(other)}, which it does not "
+                "use.",
+                f"Give only those of {', '.join(_OF_CALLS)} that the earlier calls were given.",
+            )
         return hand_in(tensor, name, Partial(**choices), op, process_set, flush=True, waits=False)
 
     return partial_allreduce_async, partial_allreduce, flush_partial

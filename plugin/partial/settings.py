@@ -56,7 +56,7 @@ class Partial(ExchangeSettings):
     missed: str = setting(SUM, agreed="latest", number=lambda one, ranks: int(one.missed == LATEST))
     max_lag: int = setting(
         0, option="partial_max_lag", parse=option.count, kind="whole number", unit="rounds",
-        meaning="of exchanges that do not wait: wait for a rank that has not come for this many rounds; 0: never",
+        meaning="staleness bound: wait for a rank that missed this many rounds in a row; 0: unbounded",
         agreed="max_lag",
     )  # fmt: skip
     sync_every: int = sync_every(0)
@@ -139,7 +139,7 @@ class Partial(ExchangeSettings):
 DECLARATION = Declaration(
     names={MAJORITY: {"quorum": MAJORITY}, SOLO: {"quorum": SOLO}},
     settings=Partial,
-    short="majority or solo (in their step without waiting for late ranks, once half or one of the ranks have come)",
+    short="majority or solo (those of half of the ranks, or of one, without a wait for the others)",
     text="updates do not wait for ranks that are late",
     in_flight=lambda tag: "send buffers of a partial exchange" if tag == PARTIAL_K else "",
 )

@@ -49,19 +49,19 @@ class Pipelined(ExchangeSettings):
 
     k: int = setting(
         2, option="pipelined_k", parse=option.positive, kind="whole number",
-        meaning="iteration dependency K of the pipelined exchange: gradients are K - 1 steps old when they are used",
+        meaning="iteration dependency K of the pipelined exchange: gradients are delayed by K - 1 steps",
         agreed="K", otherwise=lambda ranks: 1,
     )  # fmt: skip
     warmup_steps: int = setting(
         0, option="pipelined_warmup_steps", parse=option.count, kind="whole number", unit="updates",
-        meaning="make this many updates synchronously before exchanges are pipelined", agreed="warm-up steps",
+        meaning="number of synchronous updates before the pipelined exchange begins", agreed="warm-up steps",
     )  # fmt: skip
     annealing_steps: int = setting(0, agreed="annealing steps")
     correction: Any = setting(
         0.0, option="pipelined_correction", parse=_correction, kind="number or own",
-        meaning="compute gradients at the weights expected when they will be used: what is left of an old change of "
-        "the weights after K - 1 updates, such as 0.01; own: those that an update with this rank's own gradient would "
-        "make (PyTorch); 0: off",
+        meaning="compute gradients at the weights that are predicted for their update. A number: the share of an old "
+        "change of the weights that is left after K - 1 updates, such as 0.01; own: the weights after an update with "
+        "this rank's own gradient (PyTorch); 0 disables it",
         agreed="correction (in millionths)", number=lambda one, ranks: round(one.correction * 1e6),
     )  # fmt: skip
     compensation: str = setting("", agreed="compensation", number=lambda one, ranks: int(one.compensation == OWN))
@@ -119,7 +119,7 @@ class Pipelined(ExchangeSettings):
 
 DECLARATION = Declaration(
     settings=Pipelined,
-    short="pipelined (one step later, while the next ones are computed)",
+    short="pipelined (those of all ranks, one step later)",
     text="updates use gradients of k - 1 steps ago, which travel while later ones are computed",
     in_flight=lambda tag: f"those of k={tag}" if tag > 1 else "",
 )

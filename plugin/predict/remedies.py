@@ -12,7 +12,7 @@ from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS
 from paceline.fusion.gradient import Gradient
-from paceline.fusion.halves import in_eighths
+from paceline.fusion.halves import in_shares
 from paceline.local.settings import Local
 from paceline.predict.iteration import SEQUENTIAL, Iteration, communication_s, pipelined_s
 from paceline.record.timed import timed_steps
@@ -170,7 +170,7 @@ def split_s(iteration: Iteration, halves: CostModel, round_s: float, ranks: int)
     groups = _core.plan_armed(size_of, ready_s, types, halves, round_s, _core.TOGETHER)
     reduced = _core.predict_armed(groups, size_of, ready_s, types, halves, round_s, _core.TOGETHER)
     gathers = [Gradient(f"{at}", int(size), 0.0) for at, size in enumerate(size_of)]
-    late = in_eighths(range(len(buckets)), gathers, halves)
+    late = in_shares(range(len(buckets)), gathers, halves)
     gathered = _core.predict_armed(late, size_of, [0.0] * len(buckets), types, halves, 0.0, _core.TOGETHER)
     back_s = max(iteration.l_back_s, reduced.finish_s)
     for_s = max(iteration.l_for_s + gathered.ends_s[0], gathered.finish_s)

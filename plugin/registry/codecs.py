@@ -29,7 +29,7 @@ class Codec(NamedTuple):
 
 # All except EXACT are lossy.
 CODECS: dict[str, Codec] = {
-    EXACT: Codec(0, "as they are"),
+    EXACT: Codec(0, "unchanged"),
     "bf16": Codec(1, "the nearest bfloat16", 0.5, 2.0**-8),
     "q8": Codec(2, "8 bits and a scale for 256 values", (256 + 4) / (4 * 256), 1 / 127 / 2, of_largest=True),
     "q4": Codec(3, "4 bits and a scale for 256 values", (128 + 4) / (4 * 256), 1 / 7 / 2, True, False),

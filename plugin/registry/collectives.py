@@ -9,10 +9,10 @@ OF_CODECS = "direct"
 IN_RANK_ORDER = ("linear", "direct")
 # Name -> its number in core (algorithms.h: AllreduceMethod), or -1 (Horovod's) or 4 (auto), and what it does.
 COLLECTIVES: dict[str, tuple[int, str]] = {
-    HOROVODS: (-1, "Horovod's own"),
+    HOROVODS: (-1, "Horovod's collectives"),
     "linear": (0, "along a chain of ranks, block by block, and back"),
     "ring": (1, "shards around a ring, block by block"),
-    "direct": (2, "each shard to the rank that combines it, and back"),
-    "doubling": (3, "all of it between ranks at distance 1, 2, 4, ...: for small messages"),
-    AUTO: (4, "for each message the one that is predicted, then measured, to be the fastest"),
+    "direct": (2, "each shard to its owner, and back"),
+    "doubling": (3, "whole messages between ranks at distance 1, 2, 4, ...: for small messages"),
+    AUTO: (4, "the fastest for each message, by prediction and then by measurement"),
 }

@@ -38,7 +38,7 @@ class Split(ExchangeSettings):
 
 DECLARATION = Declaration(
     settings=Split,
-    short="split (in their step, by one rank for each parameter, whose new weights travel under the next forward pass)",
+    short="split (those of all ranks; each rank updates its part, and new weights follow during the forward pass)",
     text="gradients are reduced to the rank that updates their parameter, and new weights are broadcast while the next "
     "forward pass begins (PyTorch)",
 )

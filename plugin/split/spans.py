@@ -23,6 +23,6 @@ def spans(sizes_bytes: Sequence[int], count: int = SPANS) -> list[list[int]]:
     return found
 
 
-def spans_of(ranks: int) -> int:
-    """Return the number of spans for sharding among `ranks`: at least two per rank."""
-    return max(SPANS, 2 * ranks)
+def spans_of(ranks: int, shards: bool = False) -> int:
+    """Return the number of spans for `ranks`: at least two per rank, and more for `shards`, which a plan merges."""
+    return max(4 * SPANS if shards else SPANS, 2 * ranks)

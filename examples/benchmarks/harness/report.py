@@ -137,17 +137,20 @@ def as_table(result: Result, rows: str, columns: Sequence[Column]) -> Renderable
 
     systems = list(result["systems"].values())
     columns = [column for column in columns if any(system.get(column.figure) is not None for system in systems)]
+    repeated = any(system["turns"] > 1 for system in systems)  # one turn has no interval
     table = Table(title=result["title"], title_justify="left")
     table.add_column(rows, no_wrap=True)
     for number, column in enumerate(columns):
         table.add_column(column.title, justify="right")
-        if number == 0:
+        if number == 0 and repeated:
             table.add_column("95 % interval", justify="right")
     for name, system in result["systems"].items():
         first, *others = columns
         bounds = system[first.figure]
         interval = f"{bounds['low'] / first.unit:{first.form}} .. {bounds['high'] / first.unit:{first.form}}"
-        table.add_row(name, _cell(system, first), interval, *(_cell(system, column) for column in others))
+        table.add_row(
+            name, _cell(system, first), *([interval] if repeated else []), *(_cell(system, column) for column in others)
+        )
     lines = [*result["notes"], *(_line(name, ratio) for name, ratio in result["ratios"].items())]
     lines += [f"{name} is left out: {reason}" for name, reason in result["left_out"].items()]
     return Group(table, *map(Text, lines))

@@ -118,8 +118,8 @@ def _chain(model: Any) -> Iterator[tuple[Any, Any, Any]]:
             if [id(one) for one in node.input_tensors] != [id(value)] or len(node.outputs) != 1:
                 taken = ", ".join(one.name for one in node.input_tensors)
                 raise UsageError(
-                    f"The model {model.name!r} is no chain: {node.operation.name!r} takes {taken}, where the output of "
-                    "the layer before was expected alone.",
+                    f"The model {model.name!r} is not a chain: {node.operation.name!r} takes {taken}, where the output "
+                    "of the layer before was expected alone.",
                     _REMEDY,
                 )
             if isinstance(node.operation, keras.Sequential):
@@ -128,7 +128,7 @@ def _chain(model: Any) -> Iterator[tuple[Any, Any, Any]]:
                 yield node.operation, node.arguments, value
             value = node.outputs[0]
     if value is not model.outputs[0]:
-        raise UsageError(f"The model {model.name!r} is no chain: its output is not that of its last layer.", _REMEDY)
+        raise UsageError(f"The model {model.name!r} is not a chain: its output is not that of its last layer.", _REMEDY)
 
 
 def refuse_unfit(layers: Sequence[Layer]) -> None:

@@ -265,7 +265,7 @@ def _checked(groups: Sequence[Sequence[Tensor]], parameters: Sequence[Tensor]) -
             where = f"{where} (shape {tuple(member.shape)})"
             if member not in known:
                 raise UsageError(
-                    f"{where} is no parameter of the optimizer.", "Put only parameters of the optimizer into groups."
+                    f"{where} is not a parameter of the optimizer.", "Put only parameters of the optimizer into groups."
                 )
             if member in seen:
                 raise UsageError(f"{where} is in groups twice.", "A parameter travels in one group.")

@@ -166,7 +166,7 @@ def DistributedOptimizer(
         wire.elementwise = asked.elementwise or type(optimizer) in ELEMENTWISE
     made = make(asked, wire)
     small_bytes, shapes_stay = 0 if alone else most_bytes, not asked.in_step
-    spans = (lambda: spans_of(process_set.size())) if asked.sharded else (lambda: SPANS)
+    spans = (lambda: spans_of(process_set.size(), wire.elementwise)) if asked.sharded else (lambda: SPANS)
     buckets = Buckets(optimizer, names, groups, sparse_as_dense, small_bytes, shapes_stay, spans)
     reduction = Reduction(buckets, None if alone else made, backward_passes_per_step, find_unused_parameters)
     shared = None

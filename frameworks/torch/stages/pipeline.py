@@ -247,7 +247,8 @@ class Pipeline(StagedTraining):
         """Weight of this replica's mini-batches: their rows or tokens. None: all replicas count alike.
 
         Set it before step(), on all ranks of the replica, and on all replicas in the same steps. Gradients and losses,
-        also those of evaluate(), are then sum(w g) / sum(w) over the replicas. It stays until another is set.
+        also those of evaluate(), are then sum(w g) / sum(w) over the replicas. If all replicas have the weight 0,
+        losses are NaN and gradients are zeros. It stays until another is set.
 
         Raises UsageError for an invalid weight, for schedules with late gradients, and for sums of losses.
         """

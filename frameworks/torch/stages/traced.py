@@ -77,7 +77,7 @@ def layers_of_graph(graph: fx.Graph, module_of: Callable[[int], nn.Module | None
         )
     arrives = [one for one in nodes if one.op == "placeholder"]
     if not all(isinstance(one.meta.get("val"), Tensor) for one in arrives):
-        raise UsageError("The traced model takes something that is no tensor.", "Trace it with tensors alone.")
+        raise UsageError("The traced model takes something that is not a tensor.", "Trace it with tensors alone.")
     shapes = [tuple(one.meta["val"].shape) for one in arrives]
     result = nodes[-1].args[0]
     if isinstance(result, (tuple, list)) and len(result) == 1:

@@ -18,7 +18,7 @@ def check_replicas(model: torch.nn.Module) -> None:
     check(
         loaded("torch"),
         (
-            (name, one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().reshape(*one.shape, -1))
+            (name, one.detach().cpu().reshape(-1).view(torch.uint8).numpy().reshape(*one.shape, one.element_size()))
             for name, one in parameters.items()
         ),
     )

@@ -159,3 +159,17 @@ def test_local_training_ends_with_one_model() -> None:
     losses = {system["loss"]["median"] for system in found.values()}
     assert len(losses) == len(names), "the same weights and batches, other averages"
     assert {f"{name}_over_sync" for name in names[1:]} == set(result["ratios"])
+
+
+def test_memory_of_every_kind_of_system_is_read() -> None:
+    systems = ("alone", "ddp", "majority", "split_adam", "zero_adam")
+    words = [f"systems={','.join(systems)}", "parameters=1e6", "layers=4"]
+    (result,) = measured("memory-2-ranks", *words)
+    assert result["parameters"] == 1_000_000 and set(result["systems"]) == set(systems)
+    for name, system in result["systems"].items():
+        # Fixed costs are several times such a model; the peaks themselves prove nothing here.
+        assert system["peak_bytes"]["median"] > 4e6, name
+        assert system["steady"] is None or system["steady"]["median"] <= system["above"]["median"] + 1e-6, name
+        state = system["state"]["median"]
+        # Two tensors like the parameters, divided among two ranks; the counts of steps are tensors, too.
+        assert state == pytest.approx(1 if name.endswith("adam") else 0, abs=0.01), name

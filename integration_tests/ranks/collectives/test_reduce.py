@@ -88,7 +88,7 @@ def test_refused_and_a_process_set(rank: int, size: int) -> None:
     with pytest.raises(hvd.UsageError, match=rf"root_rank among the ranks \[{size - 2}, {size - 1}\]"):
         hvd.reduce(tensor, size, "root", process_set=last)
     if not last.included():
-        with pytest.raises(hvd.UsageError, match=f"rank {rank} is no member"):
+        with pytest.raises(hvd.UsageError, match=f"rank {rank} is not a member"):
             hvd.reduce(tensor, size - 1, "member", process_set=last)
     else:
         found = hvd.reduce(tensor + rank, size - 1, "part", hvd.Sum, process_set=last)

@@ -163,7 +163,7 @@ def test_options_of_the_exchange_are_used(tmp_path: Path) -> None:
 def test_optimizers_that_cannot_leave_out_an_update_are_refused(tmp_path: Path) -> None:
     done = horovodrun(tmp_path, OLD_OPTIMIZER, PACELINE_EXCHANGE="pipelined")
     assert done.returncode != 0
-    assert "GradientDescentOptimizer is no optimizer of Keras 3" in done.stderr
+    assert "GradientDescentOptimizer is not an optimizer of Keras 3" in done.stderr
     assert "weights" not in done.stdout
 
 

@@ -71,7 +71,9 @@ def test_parameters_unused_in_some_steps(rank: int, size: int, wrapper: str) -> 
             alone[f"{part}.weight"] -= 0.1 * ((size - 1) / 2 + step % 7)
             alone[f"{part}.bias"] -= 0.1
 
-    # A gate that holds a group for as long as that has kept everyone waiting for a tensor that does not come.
+    # All parameters are one group, and backward() submits only the gradients of the parts in use. step() submits zeros
+    # for the others, which completes the group. An incomplete group would be held for gate_timeout_ms, 20 s, and be
+    # counted in `timeouts`.
     ask_for("torch", "single")
     step_until("torch", step_of)
     for step in range(12):

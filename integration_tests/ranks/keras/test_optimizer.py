@@ -197,7 +197,7 @@ def test_what_cannot_work_is_refused_with_a_remedy(rank: int, size: int) -> None
     sgd = keras.optimizers.SGD
     wrapped = hvd.DistributedOptimizer(sgd(), name="refusals")
     refused("wrapped by DistributedOptimizer already", lambda: hvd.DistributedOptimizer(wrapped))
-    refused("str, which is no optimizer", lambda: hvd.DistributedOptimizer("adam"))
+    refused("str, which is not an optimizer", lambda: hvd.DistributedOptimizer("adam"))
     refused("op=", lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Max))
     refused("groups=-1", lambda: hvd.DistributedOptimizer(sgd(), groups=-1))
     refused("backward_passes_per_step=0", lambda: hvd.DistributedOptimizer(sgd(), backward_passes_per_step=0))

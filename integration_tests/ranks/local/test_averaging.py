@@ -177,6 +177,21 @@ def test_variables_are_averaged(rank: int, size: int, hvd: Any) -> None:
         hvd.average_variables([keras.Variable(np.zeros(2), dtype="int32", trainable=False)])
 
 
+@ranks(3, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}, hvd="paceline.tensorflow")
+def test_process_set_with_the_id_of_a_removed_one(rank: int, size: int, hvd: Any) -> None:
+    ids = set()
+    for shape, members in enumerate(([0, 1], [1, 2]), start=1):
+        process_set = hvd.add_process_set(members)
+        ids.add(process_set.process_set_id)
+        weight = tf.Variable([float(rank)] * shape)
+        if rank in members:
+            hvd.average_variables([weight], process_set=process_set)
+            found = hvd.allreduce(weight, name="removed", process_set=process_set)
+            assert weight.numpy().tolist() == found.numpy().tolist() == [sum(members) / 2] * shape
+        hvd.remove_process_set(process_set)
+    assert len(ids) == 1
+
+
 @ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_tape_leaves_averaging_to_the_script(rank: int, size: int, hvd: Any) -> None:
     with tf.GradientTape() as tape:

@@ -335,7 +335,7 @@ def test_what_is_refused_on_all_ranks(rank: int, size: int) -> None:
         return chain(dense(), dense(), dense())
 
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (skipping, {}, "is no chain"),
+        (skipping, {}, "is not a chain"),
         (keras.Sequential([dense(), dense()]), {}, "has no variables yet"),
         ([dense()], {}, "cannot cut a list"),
         (chain(dense(), dense(kernel_regularizer="l2"), dense()), {}, "has a regularizer"),

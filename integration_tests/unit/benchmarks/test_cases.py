@@ -24,6 +24,9 @@ from paceline.examples.benchmarks.harness import report
 from paceline.examples.benchmarks.harness.ratio import Ratio, each_over, over
 from paceline.examples.benchmarks.harness.turn import Turn
 from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, compare, count_for
+from paceline.examples.benchmarks.markdown import lines
+from paceline.examples.benchmarks.memory.benchmark import SYSTEMS as MEMORY
+from paceline.examples.benchmarks.memory.benchmark import multiples
 from paceline.examples.benchmarks.networks import models
 from paceline.examples.benchmarks.scale.prediction import (
     Constants,
@@ -51,13 +54,14 @@ from paceline.launch.intervals import Interval, median_interval
 
 LOCAL = ("many", "many-wrapper", "many-unmodified", "collectives-small")
 TABLES: dict[str, Any] = {"pipeline": STAGES, "coordination": SCALE, "skew": SKEW, "codecs": CODINGS, "uneven": UNEVEN}
-TABLES["local"] = local.SYSTEMS
+TABLES |= {"local": local.SYSTEMS, "memory": MEMORY}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_can_be_measured(case: Case) -> None:
     settings = case.parsed()
-    assert 0 < len(settings.systems) <= 4, "more crowd each other out of a small machine's processor"
+    alone = case.kind == "memory"  # its systems do not run at the same time
+    assert 0 < len(settings.systems) <= (20 if alone else 4), "more crowd each other out of a small machine's processor"
     for name in settings.systems:
         if case.kind == "steps":
             assert all(find_steps(name, model).name == name for model in settings.models)
@@ -340,6 +344,29 @@ def test_ratios_and_intervals_of_figures_and_steps_of_a_turn() -> None:
     # A turn has steps for its time.
     assert count_for(1.5, 0.1, 3, 40) == 15
     assert (count_for(1.5, 10.0, 3, 40), count_for(1.5, 1e-6, 3, 40)) == (3, 40)
+
+
+def test_memory_is_what_the_peak_has_above_parameters_gradients_and_state() -> None:
+    (case,) = chosen(["memory-4-ranks"])
+    settings = case.parsed()
+    assert (settings.ranks, settings.layers, settings.side, settings.bytes) == (4, 16, 1250, 100_000_000)
+    # 150 MB with the parameters; then 100 MB of gradients, the state, and 50 or 70 MB more.
+    first = {"before": 150e6, "peak": 500e6, "steady": 450e6, "state": 200e6}
+    other = {"before": 150e6, "peak": 470e6, "steady": 460e6, "state": 150e6}
+    figures = multiples([first, other], settings.bytes)
+    expected = {"above": 0.7, "steady": 0.6, "state": 2.0, "peak_bytes": 500e6}
+    assert figures == pytest.approx(expected), "each figure is the largest of all ranks"
+    unreset = {key: value for key, value in other.items() if key != "steady"}
+    assert multiples([first, unreset], settings.bytes)["steady"] is None
+
+
+def test_a_table_of_one_turn_has_no_intervals() -> None:
+    figures = {"turns": 1, "ms": {"median": 1.5, "low": 1.5, "high": 1.5}}
+    result = {"title": "", "systems": {"stock": figures}, "ratios": {}, "notes": [], "left_out": {}}
+    columns = (report.Column("time ms", "ms"),)
+    assert "| stock | 1.5 |" in list(lines(report.as_table(result, "per step", columns)))
+    figures["turns"] = 2
+    assert "| stock | 1.5 | 1.5 .. 1.5 |" in list(lines(report.as_table(result, "per step", columns)))
 
 
 RANKS = (2, 4, 8, 16, 32)

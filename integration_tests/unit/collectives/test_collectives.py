@@ -97,7 +97,7 @@ def test_gradients_of_averages_and_sums_and_operations_that_are_refused() -> Non
     with pytest.raises(ValueError, match=r"op=2\.\nUse one of hvd.Average, hvd.Sum"):
         _check(op=HOROVOD.Adasum)
     outside = SimpleNamespace(ranks=[1, 6], included=lambda: False)
-    with pytest.raises(ValueError, match=r"rank 4 is no member of the process set \[1, 6\]"):
+    with pytest.raises(ValueError, match=r"rank 4 is not a member of the process set \[1, 6\]"):
         _check(6, process_set=outside)
 
 

@@ -7,6 +7,7 @@ import copy
 import inspect
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from paceline.exchange.in_flight_file import load_in_flight, save_in_flight
 from paceline.exchange.sync_settings import Sync
 from paceline.gradient_arguments import asked
 from paceline.local.settings import Local
+from paceline.partial.calls import calls
 from paceline.partial.settings import Partial
 from paceline.partial.stats import ExchangeStats
 from paceline.pipelined.settings import Pipelined
@@ -178,6 +180,15 @@ def test_what_arguments_ask_for_and_that_a_codec_beside_a_compression_is_refused
     found.check(none, none)
     with pytest.raises(UsageError, match="codec=q8"):
         found.check(other, none)
+
+
+def test_flush_refuses_arguments_that_it_does_not_use() -> None:
+    horovod = SimpleNamespace(Average=0, global_process_set=None, rank=lambda: 2)
+    *_, flush = calls(horovod, lambda *args, **_: args)
+    assert flush(None, "sums", quorum=3, missed="latest", max_lag=1, seed=5)[2] == Partial(3, "latest", 1, seed=5)
+    for wrong in ({"sync_every": 3}, {"quorum": 3, "mean": "contributed"}, {"op_": 1}):
+        with pytest.raises(UsageError, match=rf"Rank 2: flush_partial of 'sums' .* {[*wrong][-1]}, .*\nGive only"):
+            flush(None, "sums", **wrong)
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -190,13 +190,16 @@ def test_plan_travels_in_the_layout_of_the_core() -> None:
         (150_000, TENSORS, [4096] * 3 + [32768] * 3 + [150_000]),
         (64 << 20, TENSORS, [4096] * 3 + [32768] * 3 + [262144] * 3 + [400_004]),
         (64 << 20, [Tensor("large", 1 << 30, 0)],
-         [4096] * 3 + [32768] * 3 + [262144] * 3 + [2 << 20] * 2 + [16 << 20, 64 << 20]),
+         [4096] * 3 + [32768] * 3 + [262144] * 3 + [2 << 20] * 2 + [16 << 20, 32 << 20]),
+        (24 << 20, [Tensor("large", 1 << 30, 0)],
+         [4096] * 3 + [32768] * 3 + [262144] * 3 + [2 << 20] * 2 + [16 << 20, 24 << 20]),
         (64 << 20, [Tensor("exact", 32768, 0)], [4096] * 3 + [32768]),
         (64 << 20, [Tensor("small", 112, 0)], [4096] * 3 + [32768]),
         (0, TENSORS, [4096] * 3 + [32768]),
         (64 << 20, None, [4096] * 3 + [32768]),
     ],
-    ids=["threshold", "all gradients", "large", "a size of the sweep", "a small model", "no merging", "nothing known"],
+    ids=["threshold", "all gradients", "large", "threshold of a large model", "a size of the sweep",
+         "a small model", "no merging", "nothing known"],
 )  # fmt: skip
 def test_sweep_has_several_sizes_up_to_all_gradients_or_the_threshold(
     threshold_bytes: int, tensors: list[Tensor] | None, sizes: list[float]

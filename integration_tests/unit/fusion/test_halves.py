@@ -8,7 +8,7 @@ import pytest
 
 from paceline.core._core import CostModel
 from paceline.fusion.gradient import Gradient
-from paceline.fusion.halves import bytes_as_allreduce, gathers, in_eighths, of_one_kind
+from paceline.fusion.halves import bytes_as_allreduce, gathers, in_shares, of_one_kind
 from paceline.fusion.planning import make_plan
 from paceline.fusion.resolve import resolve
 from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES, shard
@@ -40,13 +40,13 @@ def test_halves_are_whole_and_in_order() -> None:
     assert of_one_kind([[0, 1]], _gradients("oo")) == [[0, 1]]
 
 
-def test_gathers_go_in_eighths_but_in_no_message_that_is_mostly_start_up() -> None:
-    gradients = _gradients("rr" + "g" * 16)
+def test_gathers_go_in_shares_but_in_no_message_that_is_mostly_start_up() -> None:
+    gradients = _gradients("rr" + "g" * 16, 300_000)
     late = gathers(gradients)
     assert late == list(range(2, 18))
-    assert in_eighths(late, gradients, COSTS) == [[n, n + 1] for n in range(2, 18, 2)]
-    assert [len(group) for group in in_eighths(late, gradients, CostModel.linear(0.008, 1e-8))] == [8, 8]
-    assert in_eighths([], gradients, COSTS) == []
+    assert in_shares(late, gradients, COSTS) == [[n] for n in range(2, 18)]
+    assert [len(group) for group in in_shares(late, gradients, CostModel.linear(0.008, 1e-8))] == [3, 3, 3, 3, 3, 1]
+    assert in_shares([], gradients, COSTS) == []
 
 
 def test_reduce_scatters_do_not_wait_for_what_comes_after_them() -> None:

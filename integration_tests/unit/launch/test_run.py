@@ -323,8 +323,8 @@ def test_host_files(text: str, found: dict[str, int], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a slots=two\n", "line 1: 'a slots=two' is no host"),
-        ("a slots=2\nb slots=1 fast\n", "line 2: 'b slots=1 fast' is no host"),
+        ("a slots=two\n", "line 1: 'a slots=two' is not a host"),
+        ("a slots=2\nb slots=1 fast\n", "line 2: 'b slots=1 fast' is not a host"),
         ("a slots=1 slots=2\n", "line 1"),
         ("me@a slots=2\n", "found 'me@a'"),
         ("::1 slots=2\n", "IPv4 addresses, found '::1'"),

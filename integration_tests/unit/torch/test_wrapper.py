@@ -86,7 +86,7 @@ def test_groups() -> None:
         (lambda p: p, r"groups\[0\] is of type Parameter"),
         (lambda p: [[p[0], 5]], r"groups\[0\]\[1\] is of type int"),
         (lambda p: [[p[0]], [p[1], p[0]]], r"groups\[1\]\[1\] \(shape \(1,\)\) is in groups twice"),
-        (lambda p: [[torch.nn.Parameter(torch.zeros(9))]], r"shape \(9,\)\) is no parameter of the optimizer"),
+        (lambda p: [[torch.nn.Parameter(torch.zeros(9))]], r"shape \(9,\)\) is not a parameter of the optimizer"),
     ],
 )
 def test_groups_that_cannot_be_used_are_refused(groups: Any, words: str) -> None:

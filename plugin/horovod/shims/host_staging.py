@@ -10,8 +10,9 @@ States of a handle:
     state      event                             next       action
     copying    the copy to the CPU is done       submitted  the staging thread calls the library
     copying    the library refuses it            refused    the error is kept for the wait for the handle
+    copying    the timeout of a wait passes      abandoned  the wait raises an error; the library is never called
     submitted  a thread waits for the handle     -          the library's wait; then the copy to the GPU is queued
-    refused    a thread waits for the handle     -          the error is raised
+    refused    a thread waits for the handle     -          the error is raised; a poll returns 1 until then
 
 Only the staging thread waits for the GPU: the thread of the backward pass continues to queue kernels. Results are
 copied on the stream that is current at the wait, in order with that stream's other work.
@@ -105,28 +106,41 @@ class Trip:
         self._outputs = outputs  # pairs: result in CPU memory, tensor on the device
         self._handle = -1
         self._error: BaseException | None = None
+        self._abandoned = False
+        self._lock = threading.Lock()  # either submitted or abandoned
         self._done = threading.Event()
 
     def hand_in(self) -> None:
-        """Submit the operation after its copy; called once, in the staging thread."""
+        """Submit the operation after its copy, unless it was abandoned; called once, in the staging thread."""
         try:
             assert self._enqueue is not None
             self._copied()
-            self._handle = self._enqueue()
+            with self._lock:
+                if not self._abandoned:
+                    self._handle = self._enqueue()
+                    self._done.set()
         except BaseException as error:
             self._error = error
         self._enqueue = None
         self._done.set()
 
     def handed_in(self) -> int:
-        """Wait for the submission and return the library's handle. Raises the error of the submission."""
+        """Wait for the submission and return the library's handle.
+
+        Raises the error of the submission, or RuntimeError after the timeout: the operation is never submitted then.
+        """
         if not self.wait():
-            raise RuntimeError(
-                f"{self.name}: its copy to CPU memory was not done within {LIMIT_S:g} s. Is the GPU busy?"
-            )
+            self._abandon()
         if self._error is not None:
             raise self._error
         return self._handle
+
+    def _abandon(self) -> None:
+        with self._lock:
+            if self._done.is_set():
+                return
+            self._abandoned = True
+        raise RuntimeError(f"{self.name}: its copy to CPU memory was not done within {LIMIT_S:g} s. Is the GPU busy?")
 
     def wait(self) -> bool:
         """Return True if the operation was submitted or refused within the limit."""
@@ -134,8 +148,13 @@ class Trip:
 
     @property
     def is_handed_in(self) -> bool:
-        """True if `handed_in` returns without waiting."""
+        """True if `handed_in` returns or raises without waiting."""
         return self._done.is_set()
+
+    @property
+    def is_refused(self) -> bool:
+        """True if `handed_in` raises without waiting."""
+        return self._done.is_set() and self._error is not None
 
     def up(self, device: Device) -> None:
         """Copy the results to the device; the library determines some of their shapes only now."""
@@ -222,7 +241,7 @@ class Staging:
             return int(self._poll(handle))
         if not trip.is_handed_in:
             return 0
-        return int(self._poll(trip.handed_in()))
+        return 1 if trip.is_refused else int(self._poll(trip.handed_in()))
 
     def wait_and_clear(self, handle: int) -> None:
         """Wait for the operation, as the library's function; copies of results are queued on the current stream."""

@@ -33,7 +33,7 @@ def _buckets_asked() -> bool:
 
 def _codec_asked() -> bool:
     """Return True if the variables request a codec, which needs gradients announced by one of Paceline's wrappers."""
-    return variables.environ().get("PACELINE_CODEC", "none") != "none"
+    return variables.environ().get("PACELINE_CODEC") not in (None, "", "none")
 
 
 def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:

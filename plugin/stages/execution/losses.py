@@ -5,6 +5,7 @@ With replicas, the last stages of all pipelines send to all ranks, which combine
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import deque
 from dataclasses import dataclass
@@ -67,15 +68,18 @@ class Losses:
             self._post.send_bytes(rank, Tag.LOSS, told)
 
     def of(self, minibatch: int) -> float:
-        """Return the loss of a mini-batch, not earlier than the last one returned. Waits for it."""
+        """Return the loss of a mini-batch, not earlier than the last one returned. Waits for it.
+
+        A mean over pipelines without data is NaN, as that of `hvd.mean`.
+        """
         while self._known <= minibatch:
             loss = self._coming.popleft()
             self._post.wait(loss.receives)
             found = [_NUMBERS.unpack(one) for one in loss.numbers]
             if self._mean:
-                # Without data a loss is undefined.
+                # The loss of a pipeline without data is undefined and may be NaN.
                 total, weight = sum(w * one for one, w in found if w), sum(w for _, w in found)
-                self._newest = total / weight if weight else 0.0
+                self._newest = total / weight if weight else math.nan
             else:
                 self._newest = sum(one for one, _ in found)
             self._known += 1

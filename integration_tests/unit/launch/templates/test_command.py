@@ -87,7 +87,7 @@ def test_options_without_effect_are_reported_alike(command: str, words: list[str
         (["slurm", "--name", "My job", "a"], "--name My job", "another --name"),
         (["slurm", "--partition", "a b", "a"], "--partition 'a b'", "partition (queue)"),
         (["slurm", "--partition", "a\n#SBATCH --wrap=x", "a"], "--partition", "partition (queue)"),
-        (["slurm", "--env", "A", "a"], "--env A is no NAME=VALUE", "NCCL_DEBUG=INFO"),
+        (["slurm", "--env", "A", "a"], "--env A is not NAME=VALUE", "NCCL_DEBUG=INFO"),
         (["slurm", "--env", "PACELINE_FUSION=none", "a"], "PACELINE_FUSION", "--fusion"),
         (["slurm", "python", "-c", "a\nb"], "line break", "a script"),
         (["slurm", "--drain-limit-s", "few", "a"], "--drain-limit-s='few'", "PACELINE_DRAIN_LIMIT_S"),
