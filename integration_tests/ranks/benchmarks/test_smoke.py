@@ -161,8 +161,8 @@ def test_local_training_ends_with_one_model() -> None:
     assert {f"{name}_over_sync" for name in names[1:]} == set(result["ratios"])
 
 
-def test_memory_of_every_kind_of_system_is_read() -> None:
-    systems = ("alone", "ddp", "majority", "split_adam", "zero_adam")
+def test_memory_is_read_and_state_is_divided_among_ranks() -> None:
+    systems = ("split_adam", "zero_adam")
     words = [f"systems={','.join(systems)}", "parameters=1e6", "layers=4"]
     (result,) = measured("memory-2-ranks", *words)
     assert result["parameters"] == 1_000_000 and set(result["systems"]) == set(systems)
@@ -172,4 +172,4 @@ def test_memory_of_every_kind_of_system_is_read() -> None:
         assert system["steady"] is None or system["steady"]["median"] <= system["above"]["median"] + 1e-6, name
         state = system["state"]["median"]
         # Two tensors like the parameters, divided among two ranks; the counts of steps are tensors, too.
-        assert state == pytest.approx(1 if name.endswith("adam") else 0, abs=0.01), name
+        assert state == pytest.approx(1, abs=0.01), name
