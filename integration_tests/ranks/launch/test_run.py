@@ -106,7 +106,7 @@ def test_nothing_trains_on_when_the_command_is_killed(tmp_path: Path) -> None:
 def test_a_trace_and_the_first_step_do_not_disturb_each_other(tmp_path: Path) -> None:
     done = run(tmp_path, "--record", str(tmp_path / "trace.json"))
     assert "First step after " in done.stderr
-    assert sum(path.read_text().count('"allreduce"') for path in tmp_path.glob("trace*")) >= 50
+    assert sum(path.read_text().count('"allreduce"') for path in tmp_path.glob("trace.json.rank*")) >= 50
 
 
 def test_errors_in_a_file_of_the_users_stay_the_users(tmp_path: Path) -> None:
