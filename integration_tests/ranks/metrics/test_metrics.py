@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end
+from integration_tests.support.arming import ARMED, TorchSteps, arm, end, meet
 from integration_tests.support.debug import debug
 from integration_tests.support.processes import HOROVODRUN, finished, written
 from integration_tests.support.ranks import ranks, run_ranks
@@ -88,9 +88,11 @@ def test_armed_steps_are_counted(rank: int, size: int, hvd: Any) -> None:
     hand, step = arm(steps.step, "metrics.", (2, 2))
     for last in range(step, step + 10):
         steps.step(last)
+    meet()  # the last step has ended, too
     found = hvd.metrics()
-    assert found["paceline_armed_steps_total"] >= 10 and found["paceline_step_seconds"] > 0
-    assert found["paceline_steps_total"] > before["paceline_steps_total"] + 10
+    assert found["paceline_armed_steps_total"] >= 10, found
+    assert found["paceline_step_seconds"] > 0, found
+    assert found["paceline_steps_total"] > before["paceline_steps_total"] + 10, found
     end(hand)
 
 

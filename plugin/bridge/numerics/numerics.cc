@@ -87,11 +87,11 @@ std::string Numerics::Refuse(const AllreduceCall& call, size_t n, Mode mode) {
     logged = std::exchange(submitted.logged, true);
   }
   ++found_;
-  const auto text = title + ": rank " + std::to_string(common::horovod_rank()) + " expected finite numbers, found " +
-                    std::to_string(count.nans) + " NaN and " + std::to_string(count.infinities) + " infinite of " +
-                    std::to_string(elements) + " elements in step " + std::to_string(step) +
-                    ", before ranks were added up. Look at the loss and the data of this rank in that step; where loss "
-                    "scaling makes infinities on purpose, set PACELINE_CHECK_NUMERICS=no.";
+  auto text = title + ": rank " + std::to_string(common::horovod_rank()) + " expected finite numbers, found " +
+              std::to_string(count.nans) + " NaN and " + std::to_string(count.infinities) + " infinite of " +
+              std::to_string(elements) + " elements in step " + std::to_string(step) +
+              ", before ranks were added up. Look at the loss and the data of this rank in that step; where loss "
+              "scaling makes infinities on purpose, set PACELINE_CHECK_NUMERICS=no.";
   if (mode == Mode::kRaise) {
     return text;
   }

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 namespace paceline::core {
 
@@ -10,13 +12,14 @@ namespace {
 // `infinity`: the bits of positive infinity. Without branches, so that compilers vectorise it.
 template <typename Bits>
 NonFinite Count(const void* values, int64_t elements, Bits infinity) {
-  constexpr auto kMagnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
+  using Wide = std::common_type_t<Bits, unsigned>;  // not promoted to int
+  constexpr Wide kMagnitude = std::numeric_limits<Bits>::max() / 2;
   const auto* at = static_cast<const char*>(values);
   int64_t above = 0, from = 0;
   for (int64_t n = 0; n < elements; ++n) {
     Bits bits;
     std::memcpy(&bits, at + static_cast<size_t>(n) * sizeof(Bits), sizeof(Bits));
-    const auto magnitude = static_cast<Bits>(bits & kMagnitude);
+    const auto magnitude = static_cast<Bits>(Wide{bits} & kMagnitude);
     above += static_cast<int64_t>(magnitude > infinity);
     from += static_cast<int64_t>(magnitude >= infinity);
   }

@@ -89,7 +89,7 @@ struct Snapshot {
 class Recorder {
  public:
   // Further names, of a program that names its tensors anew in every step, are not recorded.
-  static constexpr size_t kMostTensors = 1 << 16;
+  static constexpr size_t kMostTensors = size_t{1} << 16U;
   // Medians are over at most this number of steps.
   static constexpr size_t kPaceSteps = 24;
 
