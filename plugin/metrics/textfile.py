@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from paceline.telling import tell
 
 
 def render(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
-    """The text exposition format: HELP and TYPE of each name, then its samples, which all have `labels`."""
+    """Return the text exposition format: HELP and TYPE of each name, then its samples, all with `labels`."""
     lines: list[str] = []
     described: set[str] = set()
     for one in metrics:
@@ -46,7 +47,7 @@ class Textfile:
         self._process = 0
 
     def begin(self) -> None:
-        """A world has begun."""
+        """Start to write at the beginning of a world."""
         with self._lock:
             self._running = True
             if self._process != os.getpid():  # no thread yet, or in the process that forked this one
@@ -54,15 +55,15 @@ class Textfile:
                 threading.Thread(target=self._run, daemon=True, name="paceline metrics").start()
 
     def end(self) -> None:
-        """The world is about to end: its last numbers."""
+        """Write the last numbers of a world that is about to end."""
         if self._process == os.getpid():
             self._write()
             with self._lock:
                 self._running = False
 
     def _run(self) -> None:
-        wake = threading.Event()
-        while not wake.wait(self._interval_s):
+        while True:
+            time.sleep(self._interval_s)
             self._write()
 
     def _write(self) -> None:
@@ -101,7 +102,7 @@ class Textfile:
 
 
 def begin(library: ctypes.CDLL, settings: config.Settings, recorded: bool) -> None:
-    """Write the files that the settings ask for, if they do. `recorded`: steps are recorded already."""
+    """Start the file of this rank if the settings request it. `recorded`: a trace already records steps."""
     if settings.metrics is not None:
         keep_steps(library, recorded)
         made = process(library).of(Textfile, lambda: Textfile(library, settings.metrics, settings.metrics_interval_s))
@@ -109,7 +110,7 @@ def begin(library: ctypes.CDLL, settings: config.Settings, recorded: bool) -> No
 
 
 def end(library: ctypes.CDLL) -> None:
-    """The world of `library` is about to end."""
+    """Write the last numbers before the world of `library` ends."""
     written = process(library).find(Textfile)
     if written is not None:
         written.end()

@@ -21,7 +21,7 @@ _STATES = ("off", "waiting", *(state.value for state in State))
 
 @dataclass(frozen=True)
 class Metric:
-    """One number. `labels`: its own, in addition to those of the rank."""
+    """One number. `labels` are added to the labels of the rank."""
 
     name: str
     kind: str
@@ -31,9 +31,10 @@ class Metric:
 
 
 def collect(library: ctypes.CDLL) -> Iterator[Metric]:
-    """All numbers of this rank that are known."""
+    """Yield the known metrics of this rank."""
     name = library_name(library)
-    pace, counted, stats, merging = read(library, "record_pace") or {}, counters(name), reader(name)(), report(name)
+    pace, counted, stats, merging = read(library, "record_pace"), counters(name), reader(name)(), report(name)
+    assert pace is not None  # an older library is refused at the start
     armed_steps = armed(library)
     non_finite = library.horovod_paceline_non_finite()
     for metric, kind, meaning, value in (

@@ -1,4 +1,4 @@
-"""Steps that are recorded for as long as this process runs, though no trace is asked for."""
+"""Recording of the last steps without a trace, for metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StepsKept:
 
 
 def keep_steps(library: ctypes.CDLL, recorded: bool) -> None:
-    """Have `library` record steps. `recorded`: it does already, for a trace."""
+    """Make `library` record steps. `recorded`: a trace already records them."""
     if process(library).find(StepsKept) is None:
         process(library).put(StepsKept())
         if not recorded:
