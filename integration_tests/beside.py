@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, state
+from integration_tests.support.arming import ARMED, TorchSteps, arm, state
 from integration_tests.support.ranks import RankFailed, run_ranks
 from paceline.registry import collectives
 
@@ -77,7 +77,7 @@ def scatter(rank: int, size: int, number: int, largest: int, armed: bool, seed: 
     hvd.barrier()
     mail.close()
     if hand is not None:
-        end(hand)
+        hand.end()
     return said
 
 

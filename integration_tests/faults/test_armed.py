@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import SLOW_CLOSE_MS, kill_in, train_in_steps
-from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, end, state
+from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, state
 from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
@@ -106,7 +106,7 @@ def _stops(rank: int, size: int) -> None:
     hvd.barrier()
     assert state().given_up == 1, state()
     assert ("did not come in time" if rank == 1 else "another rank") in state().given_up_because, state()
-    end(hand)
+    hand.end()
 
 
 def test_rank_that_stops_between_groups() -> None:
@@ -130,7 +130,7 @@ def _is_late(rank: int, size: int) -> None:
             steps.start(name, number)
         for name in NAMES:
             steps.finish(name, number)
-    end(hand)
+    hand.end()
 
 
 def test_late_rank_ends_the_armed_step_before_the_transports_limit() -> None:

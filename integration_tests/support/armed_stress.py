@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from integration_tests.support.arming import TorchSteps, end, state
+from integration_tests.support.arming import TorchSteps, state
 from integration_tests.support.merging import ByHand, repeat
 
 PLAN_STEPS = 25
@@ -70,5 +70,5 @@ def torch_steps(rank: int, size: int, steps: int, seed: int = 7, patience_s: flo
         step_of(step)
     repeat("torch", step_of, lambda: state().steps - before >= least, steps - 1, state)
     armed = state().steps - before
-    end(hand)
+    hand.end()
     return armed

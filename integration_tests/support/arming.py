@@ -124,9 +124,3 @@ def step_armed(step: Callable[[int], object], count: int, library: str = "torch"
     """Make steps until `count` more have been armed; returns the next step's number."""
     before = state(library).steps
     return repeat(library, step, lambda: state(library).steps >= before + count, begin, lambda: state(library))
-
-
-def end(hand: ByHand, library: str = "torch") -> None:
-    """Return to Horovod's own merging when all ranks have finished their checks."""
-    meet(library)
-    hand.end()

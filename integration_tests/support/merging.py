@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import itertools
 import os
@@ -29,8 +28,8 @@ class ByHand:
     """Merging in this rank's library under plans of the test. Every rank makes one; the first sends plans."""
 
     def __init__(self, library: str = "torch", process_set: int = 0) -> None:
-        handle: ctypes.CDLL = loaded(library)
-        self.bridge = Bridge(handle)
+        self.library = library
+        self.bridge = Bridge(loaded(library))
         self.process_set = process_set
         self._version = 0
 
@@ -46,7 +45,12 @@ class ByHand:
         return self
 
     def end(self) -> None:
-        """Return to Horovod's own merging; the next request for plans starts from there."""
+        """Return to Horovod's own merging, once all ranks are here: the first request ends the plan on all of them.
+
+        The next request for plans starts from there.
+        """
+        if self.process_set == 0:
+            importlib.import_module(f"horovod.{self.library}").allgather_object(None, name="merging.end")
         self.bridge.want(0)
         self.wait(lambda: (status := self.bridge.status(self.process_set)) is None or not status.plans)
 

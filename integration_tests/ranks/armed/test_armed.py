@@ -12,7 +12,7 @@ import horovod.torch as hvd
 import torch
 
 from integration_tests.support import timelines
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, in_parts, is_armed, meet, state, step_armed
+from integration_tests.support.arming import ARMED, TorchSteps, arm, in_parts, is_armed, meet, state, step_armed
 from integration_tests.support.fuzz_events import world_of_one
 from integration_tests.support.merging import Messages, repeat
 from integration_tests.support.ranks import ranks, run_ranks
@@ -38,7 +38,7 @@ def test_sums(rank: int, size: int) -> None:
     names = sorted(hand.names("armed."))
     groups = [names[:2], names[2:5], names[5:6], names[6:]]
     assert messages.stop()[2:-1] == [groups] * (STEPS - 3)
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, more=(4,), env=ARMED)
@@ -73,7 +73,7 @@ def test_tensors_in_parts(rank: int, size: int) -> None:
             assert torch.equal(tensor, was)
     meet()
     assert state().steps - after.steps >= 4, state()
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=ARMED)
@@ -97,7 +97,7 @@ def test_one_coordination_round_a_step(rank: int, size: int) -> None:
             steps.finish(one, number)
     meet()
     assert (state().steps - before.steps, state().given_up) == (STEPS, before.given_up), state()
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=ARMED)
@@ -118,7 +118,7 @@ def test_orders_of_tensors_that_differ_between_ranks_and_steps(rank: int, size: 
     hvd.barrier()
     assert state().state == "armed", state()
     assert state().given_up == 0, state()
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=ARMED)
@@ -152,7 +152,7 @@ def test_types_averages_and_factors(rank: int, size: int) -> None:
     meet()  # the other plan comes when all have looked
     hand.follow(in_parts(sorted(hand.names("kinds.")), {1: 2, 2: 3, 3: 20, 4: 2, 5: 5}))
     step_armed(step_of, STEPS // 2, begin=step + STEPS)
-    end(hand)
+    hand.end()
 
 
 @ranks(1, env=ARMED)
@@ -160,7 +160,7 @@ def test_one_rank_alone(rank: int, size: int) -> None:
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "armed.", GROUPS)
     steps.step(step)
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=ARMED, fresh=True)
@@ -183,7 +183,7 @@ def _timeline(rank: int, size: int, path: Path) -> None:
     hand, step = arm(steps.step, "armed.", GROUPS)
     for number in range(step, step + 3):
         steps.step(number)
-    end(hand)
+    hand.end()
     timelines.reach(path, rank, "armed.end")
     hvd.shutdown()
 

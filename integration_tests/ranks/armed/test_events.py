@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import horovod.torch as hvd
 import torch
 
-from integration_tests.support.arming import TorchSteps, arm, end, meet, state
+from integration_tests.support.arming import TorchSteps, arm, meet, state
 from integration_tests.support.debug import debug
 from integration_tests.support.ranks import ranks
 from paceline.native.library import counters
@@ -29,7 +30,7 @@ def test_sums(rank: int, size: int) -> None:
     meet()  # a step is counted after its results have come
     after = state()
     assert after.steps - before.steps == STEPS, after
-    end(hand)
+    hand.end()
 
 
 MANY = {f"parts.{n:02}": 10 + n for n in range(12)}
@@ -41,19 +42,20 @@ def test_a_rank_begins_the_round_with_the_last_tensor_of_the_first_group(rank: i
     hand, step = arm(steps.step, "parts.", (10, 2))
     steps.step(step)
     meet()  # a step is counted after its results have come
-    before, rounds = state(), counters("torch")["coordination_rounds"]
+    before, reached = state(), [counters("torch")["coordination_rounds"]]
     for number in range(step + 1, step + 1 + STEPS):
         for name in MANY:
             steps.start(name, number)
             time.sleep(0.002)  # longer than a cycle: each of them would begin a round
         for name in MANY:
             steps.finish(name, number)
-    rounds = counters("torch")["coordination_rounds"] - rounds
+        reached.append(counters("torch")["coordination_rounds"])
     meet()
     assert state().steps - before.steps == STEPS, state()
-    # One of each step; on a busy machine a rank may pause for longer than others wait.
-    assert STEPS - 1 <= rounds < 4 * STEPS, f"{rounds} rounds in {STEPS} steps"
-    end(hand)
+    # One of each step. A busy machine may stop a rank for longer than others wait (10 ms), but not in every step.
+    rounds = [after - before for before, after in itertools.pairwise(reached)]
+    assert sum(rounds) >= STEPS - 1 and sorted(rounds)[1] < 4, rounds
+    hand.end()
 
 
 @ranks(2, 3, env=EVENTS)
@@ -75,7 +77,7 @@ def test_other_operations_do_not_wait_for_a_first_group_that_is_not_complete(ran
         for name in names:
             steps.finish(name, number)
     meet()
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=EVENTS)
@@ -93,4 +95,4 @@ def test_what_is_left_of_a_step_that_was_given_up_wakes_ranks(rank: int, size: i
     assert state().given_up == 1, state()
     for number in range(step + 1, step + 10):
         steps.step(number)
-    end(hand)
+    hand.end()

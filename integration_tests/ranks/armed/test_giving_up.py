@@ -16,7 +16,6 @@ from integration_tests.support.arming import (
     PATIENCE_S,
     TorchSteps,
     arm,
-    end,
     groups_of,
     in_parts,
     is_armed,
@@ -44,7 +43,7 @@ def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
         steps.step(number)
     hvd.barrier()
     assert state().given_up > given_up
-    end(hand)
+    hand.end()
 
 
 @ranks(3, env=ARMED)
@@ -72,7 +71,7 @@ def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: i
     because = state().given_up_because
     assert ("did not come in time" if rank == 1 else "another rank") in because, because
     assert "too often" in state().reason
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=ARMED)
@@ -93,7 +92,7 @@ def test_other_operations_between_gradients(rank: int, size: int) -> None:
         meet()
         assert state().given_up == given_up + 1, state()
         step = repeat("torch", steps.step, is_armed, step + 1, state)
-        end(hand)
+        hand.end()
 
 
 @ranks(2, 3, more=(4,), env=ARMED)
@@ -124,7 +123,7 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
             step += 12
     hvd.barrier()
     assert state().given_up > given_up
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=ARMED)
@@ -146,7 +145,7 @@ def test_other_operations_from_another_thread(rank: int, size: int) -> None:
         steps.step(number)
     thread.join()
     assert not faults, faults
-    end(hand)
+    hand.end()
 
 
 @ranks(3, env=ARMED | {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
@@ -164,7 +163,7 @@ def test_another_process_set_within_steps(rank: int, size: int) -> None:
         steps.step_around(number, 3, functools.partial(of_the_pair, number))
     hvd.barrier()
     hvd.remove_process_set(pair)
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3, env=ARMED)
@@ -183,7 +182,7 @@ def test_plans_that_change_while_steps_are_armed(rank: int, size: int) -> None:
     for number in range(begin, begin + 90):
         changing(number)
     step_armed(changing, 10, begin=begin + 90)
-    end(hand)
+    hand.end()
 
 
 @ranks(3, env=ARMED)
@@ -204,7 +203,7 @@ def test_ranks_that_join(rank: int, size: int) -> None:
         for number in range(step, step + 5):
             steps.step(number)
     assert torch.equal(hvd.allgather(torch.tensor([rank]), name="joined"), torch.arange(size))
-    end(hand)
+    hand.end()
 
 
 def _shut_down(rank: int, size: int) -> str:

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from integration_tests.support.armed_stress import PLAN_STEPS, groups, sizes_of, torch_steps
-from integration_tests.support.arming import ARMED, end, state
+from integration_tests.support.arming import ARMED, state
 from integration_tests.support.merging import ByHand, repeat
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
@@ -63,7 +63,7 @@ def _tensorflow(rank: int, size: int, steps: int) -> None:
     for step in range(steps - 1):
         step_of(step)
     repeat("tensorflow", step_of, lambda: state("tensorflow").steps - before >= steps // 10, steps - 1)
-    end(hand, "tensorflow")
+    hand.end()
 
 
 @pytest.mark.timeout(1000)

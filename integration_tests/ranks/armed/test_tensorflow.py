@@ -8,7 +8,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from integration_tests.support.arming import ARMED, arm, end, meet, state
+from integration_tests.support.arming import ARMED, arm, meet, state
 from integration_tests.support.ranks import ranks
 
 STEPS = 20
@@ -39,4 +39,4 @@ def test_sums_of_a_function(rank: int, size: int) -> None:
     meet("tensorflow")
     after = state("tensorflow")
     assert (after.state, after.steps - before.steps) == ("armed", STEPS), after
-    end(hand, "tensorflow")
+    hand.end()

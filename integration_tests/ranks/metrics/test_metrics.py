@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, meet
+from integration_tests.support.arming import ARMED, TorchSteps, arm, meet
 from integration_tests.support.debug import debug
 from integration_tests.support.processes import HOROVODRUN, finished, written
 from integration_tests.support.ranks import ranks, run_ranks
@@ -93,7 +93,7 @@ def test_armed_steps_are_counted(rank: int, size: int, hvd: Any) -> None:
     assert found["paceline_armed_steps_total"] >= 10, found
     assert found["paceline_step_seconds"] > 0, found
     assert found["paceline_steps_total"] > before["paceline_steps_total"] + 10, found
-    end(hand)
+    hand.end()
 
 
 @ranks(2, hvd="paceline.torch")

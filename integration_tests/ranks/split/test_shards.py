@@ -9,7 +9,7 @@ import torch
 
 import paceline.torch as hvd
 from integration_tests.ranks.split.test_split import _Training
-from integration_tests.support.arming import ARMED, arm, end, state, step_armed
+from integration_tests.support.arming import ARMED, arm, state, step_armed
 from integration_tests.support.merging import ask_for, repeat, step_until
 from integration_tests.support.ranks import ranks
 from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES, shard
@@ -108,7 +108,7 @@ def test_a_flag_that_one_rank_raises_in_a_half_ends_the_step_on_all(rank: int, s
         step(2 * number + 1)
 
     repeat("torch", some, lambda: state().given_up > given_up, number)
-    end(hand)
+    hand.end()
 
 
 @ranks(2, 3)

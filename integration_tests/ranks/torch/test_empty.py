@@ -9,7 +9,7 @@ import torch
 from torch.nn import Parameter
 
 import paceline.torch as hvd
-from integration_tests.support.arming import ARMED, CALM_S, end, is_armed, meet, state, step_armed
+from integration_tests.support.arming import ARMED, CALM_S, is_armed, meet, state, step_armed
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, ask_for, repeat
 from integration_tests.support.ranks import ranks
@@ -160,7 +160,7 @@ def test_armed_steps(rank: int, size: int) -> None:
     hand.follow([[f"allreduce.empty.armed.{name}" for name in group] for group in groups], CALM_S)
     repeat("torch", training.step, is_armed, about=state)
     step_armed(training.step, STEPS)
-    end(hand)
+    hand.end()
     training.check()
 
 
