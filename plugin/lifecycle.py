@@ -116,7 +116,14 @@ def after_init(library: ctypes.CDLL) -> None:
     recording = process(library).find(_Recording)
     if recording is not None and settings.record_stop:
         process(library).of(
-            Stop, lambda: Stop(library, recording.path, settings.record_stop, lambda: _write(library, recording.path))
+            Stop,
+            lambda: Stop(
+                library,
+                recording.path,
+                settings.record_stop,
+                settings.record_stop_s,
+                lambda: _write(library, recording.path),
+            ),
         )
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(variables.environ())):
         tell(mistake)

@@ -17,7 +17,7 @@ from paceline.launch.record import command as record
 from paceline.launch.record import plot
 from paceline.record import snapshot, trace
 from paceline.record import summary as trace_summary
-from paceline.record.timed import median_step, timed_steps
+from paceline.record.timed import median_step, midmean, timed_steps
 from paceline.record.trace import Arrival, Collective, Step, Tensor
 
 
@@ -347,3 +347,16 @@ def test_picture_is_written_in_full_size_or_named(tmp_path: Path) -> None:
 )
 def test_sizes_are_for_people(size_bytes: int, text: str) -> None:
     assert plot.size_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3.0], 3.0),
+        ([1.0, 2.0, 4.0], 7 / 3),
+        ([9.0, 1.0, 2.0, 4.0], 3.0),
+        ([1.0, 1.0, 1.0, 5.0, 5.0, 5.0, 5.0, 900.0], 4.0),
+    ],
+)
+def test_midmean_is_the_mean_of_the_middle_half(values: list[float], expected: float) -> None:
+    assert midmean(values) == pytest.approx(expected)
