@@ -21,6 +21,7 @@ from paceline.common_settings import Setting
 from paceline.config import exchange_of_variables
 from paceline.debug_values import EVENTS
 from paceline.errors import UserError
+from paceline.exchange import elastic
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
 from paceline.leaving import reasons
@@ -128,6 +129,7 @@ def after_init(library: ctypes.CDLL) -> None:
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(variables.environ())):
         tell(mistake)
     _agree_on_network(library, settings)
+    elastic.after_init(library)
     kept = recording is not None or settings.metrics is not None
     if settings.metrics is not None:
         from paceline.metrics import textfile
@@ -174,6 +176,8 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     it from the other ranks.
     """
     if library.horovod_is_initialized():
+        if reasons.resetting():
+            elastic.before_reset(library)
         leave(library)
         _settle(library)
         if (textfile := sys.modules.get("paceline.metrics.textfile")) is not None:

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
+from paceline.exchange.elastic import carry_over
 from paceline.horovod.shims import unmodified
+from paceline.native.library import loaded
 from paceline.registry.exchanges import described
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
@@ -132,6 +134,7 @@ class WrappedOptimizerHandler(OptimizerStateHandler):
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         super().__init__(optimizer)
         self.save()
+        carry_over(loaded("torch"), self.take, self.put)
 
     def save(self) -> None:
         """Save a copy."""
@@ -140,6 +143,16 @@ class WrappedOptimizerHandler(OptimizerStateHandler):
         if type(optimizer) is WrappedOptimizer and optimizer.state_is_shared_out:
             optimizer.consolidate_state_dict(to=None)
         self._saved_optimizer_state = copy.deepcopy((optimizer.held if own else optimizer).state_dict())
+
+    def take(self) -> dict[str, Any] | None:
+        """Return the gradients in flight, which all ranks have; None if there are none."""
+        optimizer = self.value
+        return None if type(optimizer) is not WrappedOptimizer or optimizer.states_differ else optimizer.in_flight()
+
+    def put(self, state: dict[str, Any]) -> None:
+        """Continue in a new world with the gradients that `take` returned."""
+        self.value.forget()
+        self.value.load_in_flight(state)
 
     def sync(self) -> None:
         """Broadcast the state of rank 0."""
