@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from paceline.errors import UsageError
 from paceline.exchange.elastic import carry_over
 from paceline.keras3.optimizer import find
 from paceline.keras3.update import communication
@@ -51,8 +52,19 @@ class InFlight:
         self.put(self._saved)
 
     def sync(self, synchronise: Callable[[], None]) -> None:
-        """Call `synchronise()`, which makes the weights equal on all ranks; then continue with rank 0's gradients."""
-        state = communication().broadcast_object(self.take(), 0, "KerasState.in_flight")
+        """Call `synchronise()`, which makes the weights equal on all ranks; then continue with rank 0's gradients.
+
+        Raises UsageError if rank 0 has another exchange.
+        """
+        exchange = None if self._wrapped is None else self._wrapped._distributed.exchange
+        own = None if exchange is None else exchange.agreement()
+        state, expected = communication().broadcast_object((self.take(), own), 0, "KerasState.in_flight")
+        if own != expected:
+            raise UsageError(
+                f"A rank of an elastic job has another exchange than rank 0: found {own}, expected {expected} (numbers "
+                "of its settings).",
+                "Give the optimizer the same exchange and options on all ranks.",
+            )
         self.put(None)
         synchronise()
         self.put(state)

@@ -38,10 +38,7 @@ class _Carried:
 
 
 def carry_over(library: ctypes.CDLL, take: Callable[[], Any], put: Callable[[Any], None]) -> None:
-    """Register the methods of an object: `take()` returns what is in flight, and `put()` gets it after the reset.
-
-    `put()` is not called where `take()` returned None.
-    """
+    """Register the methods of an object: `take()` returns what is in flight, and `put()` gets it after the reset."""
     carried = process(library).of(_Carried)
     carried.entries = [one for one in carried.entries if one.take() is not None]
     carried.entries.append(_Entry(weakref.WeakMethod(take), weakref.WeakMethod(put)))
@@ -72,5 +69,5 @@ def after_init(library: ctypes.CDLL) -> None:
     if taken is None or met.reason or met.least[0] == _LOST:
         return
     for entry, state in taken:
-        if state is not None and (put := entry.put()) is not None:
+        if (put := entry.put()) is not None:
             put(state)

@@ -144,15 +144,24 @@ class WrappedOptimizerHandler(OptimizerStateHandler):
             optimizer.consolidate_state_dict(to=None)
         self._saved_optimizer_state = copy.deepcopy((optimizer.held if own else optimizer).state_dict())
 
-    def take(self) -> dict[str, Any] | None:
-        """Return the gradients in flight, which all ranks have; None if there are none."""
+    def take(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the gradients in flight, which all ranks have, and the optimizer state if ranks held parts of it."""
         optimizer = self.value
-        return None if type(optimizer) is not WrappedOptimizer or optimizer.states_differ else optimizer.in_flight()
+        if type(optimizer) is not WrappedOptimizer or optimizer.states_differ:
+            return None, None
+        if optimizer.state_is_shared_out:
+            optimizer.consolidate_state_dict(to=None)
+            return None, copy.deepcopy(optimizer.state_dict())
+        return optimizer.in_flight(), None
 
-    def put(self, state: dict[str, Any]) -> None:
-        """Continue in a new world with the gradients that `take` returned."""
-        self.value.forget()
-        self.value.load_in_flight(state)
+    def put(self, taken: tuple[dict[str, Any] | None, dict[str, Any] | None]) -> None:
+        """Continue in a new world with what `take` returned."""
+        in_flight, state = taken
+        if state is not None:
+            self.value.load_state_dict(state)
+        elif in_flight is not None:
+            self.value.forget()
+            self.value.load_in_flight(in_flight)
 
     def sync(self) -> None:
         """Broadcast the state of rank 0."""
