@@ -388,7 +388,7 @@ EVENTS = (
             "ranks/armed/test_armed.py::"
             "test_a_rank_that_had_armed_steps_in_a_world_before_as_after_an_elastic_reset",
         ),),
-        "pipelined": (_works("An elastic reset keeps gradients in flight; after a failure, those of the committed state. "
+        "pipelined": (_works("An elastic reset keeps gradients in flight, after a failure those of the commit. "
                              "shutdown() and init() in a script forget them.", *_ELASTIC, _CHANGES),),
         "partial": (_works("Rounds and send buffers start empty, or with those of the committed state.", *_ELASTIC),),
         "local": (_works("Ranks count updates from the beginning, or as in the committed state.", *_ELASTIC,

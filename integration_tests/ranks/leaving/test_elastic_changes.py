@@ -135,7 +135,7 @@ def test_weights_show_every_contribution_of_ranks_that_came_and_went(tmp_path: P
     words += [sys.executable, str(script), str(hosts), str(log)]
     done = finished(*words, env={"PACELINE_EXCHANGE": exchange})
     assert done.returncode == 0, done.stderr
-    made = dict(tuple(map(int, line.split())) for line in log.read_text().splitlines())
+    made = {int(step): int(size) for step, size in map(str.split, log.read_text().splitlines())}
     sizes = [size_of(step) for step in range(STEPS)]
     assert made == dict(enumerate(sizes)), "the ranks of each step"
     ended = [line.split()[-3:] for line in done.stdout.splitlines() if "ended" in line]

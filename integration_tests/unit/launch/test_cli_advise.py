@@ -92,7 +92,10 @@ def test_no_step_is_predicted_shorter_than_processors_need_for_it() -> None:
     for one in model(slow).remedies(1000.0):
         bound = 0.0 if one.ranks < 3 or "local" in one.flags else 0.9 * 10 * STEP_S
         assert one.step_s == pytest.approx(max(before[one.flags], bound))
-    switched = [structs.replace(rank, processors=structs.replace(rank.processors, busy=1.9)) for rank in busy]
+    switched = [
+        structs.replace(rank, processors=Processors(machine, 2, each, busy=1.9))
+        for rank, (machine, each) in zip(whole.ranks, used)
+    ]
     assert Trace(whole.size, tuple(switched)).busy_share == pytest.approx(0.95), "the kernel's work counts, too"
 
 
