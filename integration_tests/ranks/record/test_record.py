@@ -63,8 +63,10 @@ def test_trace_of_an_unmodified_script(tmp_path: Path) -> None:
     leftover.write_text("of an earlier run")
     done = record(
         tmp_path,
-        flags=("-o", "out.json", "--plot", "step.png", "--perfetto", "out.gz", "--debug", "record_steps=4")
-        + ("--timeline-filename", str(tmp_path / "horovod.json")),
+        flags=(
+            *("-o", "out.json", "--plot", "step.png", "--perfetto", "out.gz", "--debug", "record_steps=4"),
+            *("--timeline-filename", str(tmp_path / "horovod.json")),
+        ),
     )
     assert done.returncode == 0, done.stderr
     merged = trace.load(tmp_path / "out.json")
