@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from paceline import variables
 from paceline.errors import UserError
+from paceline.log import log
 from paceline.native.agreement import extremes
 from paceline.native.world import process
-from paceline.telling import tell
 
 _LABEL = "elastic.in_flight"
 # What a rank has after a reset: all it had, nothing because it is new, or not what it had.
@@ -55,7 +55,7 @@ def before_reset(library: ctypes.CDLL) -> None:
             carried.taken.append((entry, take()))
         except (UserError, RuntimeError) as error:  # a rank was lost in the reset
             carried.lost = True
-            tell(f"rank {library.horovod_rank()}: gradients in flight could not be kept: {error}")
+            log(f"rank {library.horovod_rank()}: gradients in flight could not be kept: {error}")
 
 
 def after_init(library: ctypes.CDLL) -> None:
