@@ -1,5 +1,5 @@
 // The watch of peers in one process and with a rank 2 that dies or stops. Those of rank 0 are in
-// integration_tests/faults: test_dead_ranks.py and test_mail.py.
+// integration_tests/faults: test_dead_ranks.py and test_communicator.py.
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
