@@ -207,7 +207,7 @@ EVENTS = (
     }),
     Event("frozen_and_thawed", "A parameter that is frozen or thawed", {
         "sync": (_works("It leaves the messages and comes back, on all ranks at once."),),
-        ARMED: (_works("The step is given up, negotiated, and armed again when steps are alike.", _TORCH),),
+        ARMED: (_works("The step is aborted, negotiated, and armed again when steps are alike.", _TORCH),),
         "pipelined": (
             _works("Its gradients in flight are dropped, unless drain() came first; in a group drain() is demanded.",
                    _TORCH, "ranks/torch/test_late.py::test_an_unfrozen_parameter_gets_no_gradient_from_before",

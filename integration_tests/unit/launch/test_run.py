@@ -130,25 +130,25 @@ def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize("by_flag", [True, False])
-@pytest.mark.parametrize("spec", ["travellers_module:halves", "file:plan.json"])
+@pytest.mark.parametrize("spec", ["policies_module:halves", "file:plan.json"])
 def test_policies_are_sent_by_value(spec: str, by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [[f"allreduce.encoder.layer.{n}.attention.{part}" for part in ("weight", "bias")] for n in range(500)]
     plan_file.write(tmp_path / "plan.json", "optimal", groups)
-    (tmp_path / "travellers_module.py").write_text("def halves(gradients, costs):\n    return [[0, 1], [2]]\n")
+    (tmp_path / "policies_module.py").write_text("def halves(gradients, costs):\n    return [[0, 1], [2]]\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     here = resolve(spec)
     text = reported(monkeypatch, fusion=spec) if by_flag else reported(monkeypatch, variable=spec)
     for file in tmp_path.iterdir():
         file.unlink()
-    sys.modules.pop("travellers_module", None)
+    sys.modules.pop("policies_module", None)
     assert text is not None
     there = resolve(text)
     plans = spec.startswith("file:")
     assert (there.name, there.digest, there.keeps_order) == (spec, here.digest, plans)
     assert there.function is not None
     assert there.function([], None) == (groups if plans else [[0, 1], [2]])  # type: ignore[arg-type]
-    assert "travellers_module" not in sys.modules
+    assert "policies_module" not in sys.modules
     assert reported(monkeypatch, fusion=text) == text, "a run within a run"
 
 

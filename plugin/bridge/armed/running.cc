@@ -213,7 +213,7 @@ void Armed::Step(common::ProcessSet& process_set) {
     reported_ = true;
     using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
     LOG(WARNING, process_set.controller->GetRank())
-        << "Paceline: steps are negotiated in full again, armed steps were given up " << core::StepWatch::kMostStrikes
+        << "Paceline: steps are negotiated in full again, armed steps were aborted " << core::StepWatch::kMostStrikes
         << " times; the last time " << core::Words(run.step.attention())
         << ". docs/methods/armed.md says what can be done.";
   }

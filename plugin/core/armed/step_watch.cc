@@ -27,7 +27,7 @@ const char* Words(Unarmed why) {
       return "a message cannot go without negotiation: not a sum of floating-point numbers in CPU memory, or one with "
              "a codec";
     case Unarmed::kTooManyFallbacks:
-      return "armed steps were given up too often";
+      return "armed steps were aborted too often";
   }
   return "";
 }

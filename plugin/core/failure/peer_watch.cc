@@ -211,7 +211,7 @@ void PeerWatch::Run() {
       eventfd_read(wake_, &count);
     }
     ReportFailure();
-    Roll();
+    AdvanceCheck();
     std::unique_lock<std::mutex> lock(mutex_);
     const bool ending = ending_;
     lock.unlock();
@@ -278,10 +278,10 @@ void PeerWatch::ReportFailure() {
   }
 }
 
-void PeerWatch::Roll() {
+void PeerWatch::AdvanceCheck() {
   while (true) {
     if (check_.state() == LivenessCheck::State::kIdle) {
-      BeginRoll();
+      BeginCheck();
     }
     const auto outcome = check_.Look(std::chrono::steady_clock::now());
     if (outcome == LivenessCheck::Outcome::kNone) {
@@ -291,7 +291,7 @@ void PeerWatch::Roll() {
   }
 }
 
-void PeerWatch::BeginRoll() {
+void PeerWatch::BeginCheck() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (begun_ == wanted_ && asking_.empty()) {
@@ -371,7 +371,7 @@ std::string PeerWatch::Await(std::chrono::milliseconds limit) {
   return news_;
 }
 
-std::string PeerWatch::CallRoll() {
+std::string PeerWatch::CheckLiveness() {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto own = ++wanted_;
   eventfd_write(wake_, 1);
