@@ -38,7 +38,7 @@ def install(tensorflow: Any) -> None:
 
 # Paceline sets `exchange` while it wraps an optimizer itself; otherwise the environment variables decide.
 BY_VARIABLES = object()
-# `Settings.exchange` and `Settings.travel` for optimizers that Horovod's function wraps.
+# `Settings.exchange` and `Settings.encoding` for optimizers that Horovod's function wraps.
 exchange: Any = BY_VARIABLES
 encoding: Any = BY_VARIABLES
 
