@@ -30,7 +30,7 @@ JOB = "a test's"
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (hub, member):
-        monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
+        monkeypatch.setattr(module, "PORT_TIMEOUT_S", 0.5)
         monkeypatch.setattr(module, "REPORT_S", (0.3, 0.6))
     monkeypatch.setattr(hub, "SETTLE_S", 0.3)
     monkeypatch.setattr(member, "MARGIN_S", 1.0)
