@@ -140,7 +140,7 @@ class Communicator:
         )
 
     def done(self, operation: int) -> bool:
-        """Return True if an operation has ended: its memory was handed to the transport, or the message has arrived."""
+        """Return True if an operation has ended: the transport took its memory, or the message was received."""
         return self._look(operation, 0.0)
 
     def wait(self, operation: int, limit_s: float | None = None) -> None:
