@@ -39,7 +39,7 @@ common::Status Reduce(const std::string& name, int32_t process_set_id, const std
     waiting->changed.notify_all();
   }};
   auto enqueued = common::EnqueueTensorAllreduces(contexts, tensors, outputs, ready, names, CPU_DEVICE_ID, callbacks,
-                                                common::ReduceOp::MAX, 1.0, 1.0, process_set_id);
+                                                  common::ReduceOp::MAX, 1.0, 1.0, process_set_id);
   if (!enqueued.ok()) {
     return enqueued;
   }

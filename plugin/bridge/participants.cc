@@ -120,7 +120,7 @@ const std::vector<Participant*>& Participants() {
 }
 
 void NotifyArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
-                 int32_t process_set_id) {
+                   int32_t process_set_id) {
   for (auto* participant : Participants()) {
     participant->Arrived(tensors, names, process_set_id);
   }

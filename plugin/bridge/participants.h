@@ -30,7 +30,7 @@ T& Get() {
 
 // Tells all of them; see Participant::Arrived. For calls that were taken over, by the one that did.
 void NotifyArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
-                 int32_t process_set_id);
+                   int32_t process_set_id);
 
 // Tells all of them; see Participant::TakenUp. For what goes without coordination rounds.
 void NotifyTakenUp();

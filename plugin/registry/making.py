@@ -29,7 +29,7 @@ def used() -> str:
 
 
 def explain() -> None:
-    """Record that the user was told why PACELINE_EXCHANGE has no effect in this process."""
+    """Record that the user was notified why PACELINE_EXCHANGE has no effect in this process."""
     global _explained
     _explained = True
 

@@ -50,7 +50,8 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
   std::vector<Candidate> candidates;
   for (size_t n = 0; n < all.size(); ++n) {
     if (proposals[2 * n] != 0) {
-      candidates.push_back({{all[n].method, static_cast<int64_t>(proposals[2 * n + 1])}, proposals[2 * n], kNever_s, 0});
+      candidates.push_back(
+          {{all[n].method, static_cast<int64_t>(proposals[2 * n + 1])}, proposals[2 * n], kNever_s, 0});
     }
   }
   std::sort(candidates.begin(), candidates.end(), [](const auto& one, const auto& other) {

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "bridge/message_reducer.h"
 #include "bridge/collectives/auto_choice.h"
 #include "bridge/collectives/choice.h"
 #include "bridge/collectives/flight.h"
 #include "bridge/collectives/probed.h"
+#include "bridge/message_reducer.h"
 #include "bridge/participant.h"
 #include "bridge/transport.h"
 

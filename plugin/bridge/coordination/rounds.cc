@@ -63,8 +63,9 @@ void Rounds::Combine(BitOperation operation, uint64_t* words, size_t count) {
       posts_.Await(received.coming, peer, limit,
                    [&] { return "has not come to coordination round " + std::to_string(sequence); });
       if (!::paceline::core::Combine(known, received.message)) {
-        posts_.Fail("rank " + std::to_string(peer) + " is in coordination " + Text(received.message) + ", expected was " +
-                        Text(known) + ". Do all ranks run the same Horovod, with the same settings?",
+        posts_.Fail("rank " + std::to_string(peer) + " is in coordination " + Text(received.message) +
+                        ", expected was " + Text(known) +
+                        ". Do all ranks run the same Horovod, with the same settings?",
                     true);
       }
     }

@@ -39,7 +39,7 @@ class Rounds {
   };
   // Of one round. Two of them are in use: the one under way, or the last one, and the next.
   struct Slot {
-    std::vector<Message> sent;            // by phase
+    std::vector<Message> sent;                    // by phase
     std::vector<std::vector<Received>> received;  // by phase and place in RoundPhase::from
     size_t sending = 0;
   };

@@ -10,8 +10,8 @@
 
 #include "bridge/c_boundary.h"
 #include "bridge/fusion/merging.h"
-#include "bridge/participants.h"
 #include "bridge/json_text.h"
+#include "bridge/participants.h"
 #include "bridge/waking.h"
 
 using horovod::paceline::Answer;

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/message_reducer.h"
 #include "bridge/fusion/control_op.h"
 #include "bridge/joined.h"
 #include "bridge/message_plan.h"
+#include "bridge/message_reducer.h"
 #include "bridge/participant.h"
 #include "core/fusion/active_plan.h"
 #include "core/fusion/events.h"

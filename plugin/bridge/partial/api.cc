@@ -10,9 +10,9 @@
 #include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/description.h"
+#include "bridge/json_text.h"
 #include "bridge/partial/partial.h"
 #include "bridge/participants.h"
-#include "bridge/json_text.h"
 
 using horovod::paceline::Get;
 using horovod::paceline::Partial;
@@ -39,13 +39,13 @@ const char* horovod_paceline_partial_counters(int32_t process_set) try {
     }
   }
   return horovod::paceline::JsonText(paceline::core::Json()
-                                     .Put("names", names)
-                                     .Put("rounds", all.rounds)
-                                     .Put("on_time", all.on_time)
-                                     .Put("late", all.late)
-                                     .Put("missed", all.missed)
-                                     .Put("carried", all.carried)
-                                     .Put("lags", lags));
+                                         .Put("names", names)
+                                         .Put("rounds", all.rounds)
+                                         .Put("on_time", all.on_time)
+                                         .Put("late", all.late)
+                                         .Put("missed", all.missed)
+                                         .Put("carried", all.carried)
+                                         .Put("lags", lags));
 }
 PACELINE_CATCH(nullptr)
 
@@ -61,11 +61,11 @@ const char* horovod_paceline_partial_lateness(int32_t process_set) try {
     late_ns.push_back(rank.late_ns);
   }
   return horovod::paceline::JsonText(paceline::core::Json()
-                                     .Put("rounds", totals.rounds)
-                                     .Put("calls", calls)
-                                     .Put("missed", missed)
-                                     .Put("late", late)
-                                     .Put("late_ns", late_ns));
+                                         .Put("rounds", totals.rounds)
+                                         .Put("calls", calls)
+                                         .Put("missed", missed)
+                                         .Put("late", late)
+                                         .Put("late_ns", late_ns));
 }
 PACELINE_CATCH(nullptr)
 

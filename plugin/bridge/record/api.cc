@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bridge/c_boundary.h"
+#include "bridge/json_text.h"
 #include "bridge/participants.h"
 #include "bridge/record/recording.h"
-#include "bridge/json_text.h"
 
 namespace {
 
@@ -65,17 +65,17 @@ const char* horovod_paceline_record_operations() try {
     ranks.emplace_back(id, of_set);
   }
   return horovod::paceline::JsonText(paceline::core::Json()
-                                     .Put("names", names)
-                                     .Put("kinds", kinds)
-                                     .Put("dtypes", dtypes)
-                                     .Put("process_sets", process_sets)
-                                     .Put("shapes", shapes)
-                                     .Put("steps", steps)
-                                     .Put("numbers", numbers)
-                                     .Put("submitted_ns", submitted_ns)
-                                     .Put("started_ns", started_ns)
-                                     .Put("completed_ns", completed_ns)
-                                     .Put("ranks", ranks));
+                                         .Put("names", names)
+                                         .Put("kinds", kinds)
+                                         .Put("dtypes", dtypes)
+                                         .Put("process_sets", process_sets)
+                                         .Put("shapes", shapes)
+                                         .Put("steps", steps)
+                                         .Put("numbers", numbers)
+                                         .Put("submitted_ns", submitted_ns)
+                                         .Put("started_ns", started_ns)
+                                         .Put("completed_ns", completed_ns)
+                                         .Put("ranks", ranks));
 }
 PACELINE_CATCH(nullptr)
 
@@ -104,10 +104,10 @@ PACELINE_CATCH(nullptr)
 const char* horovod_paceline_counters() try {
   const auto counters = TheRecorder().counters();
   return horovod::paceline::JsonText(paceline::core::Json()
-                                     .Put("coordination_rounds", counters.coordination_rounds)
-                                     .Put("messages", counters.messages)
-                                     .Put("tensors", counters.tensors)
-                                     .Put("bytes", counters.bytes));
+                                         .Put("coordination_rounds", counters.coordination_rounds)
+                                         .Put("messages", counters.messages)
+                                         .Put("tensors", counters.tensors)
+                                         .Put("bytes", counters.bytes));
 }
 PACELINE_CATCH(nullptr)
 }

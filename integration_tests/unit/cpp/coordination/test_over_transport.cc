@@ -17,8 +17,8 @@
 
 namespace {
 
-using horovod::paceline::LostRank;
 using horovod::paceline::ControlMessages;
+using horovod::paceline::LostRank;
 using horovod::paceline::Rounds;
 using paceline::core::BitOperation;
 using paceline::core::RoundMessage;
