@@ -1,0 +1,70 @@
+"""Observation of averages of models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from paceline.exchange.base import Exchange
+from paceline.history.records import Averaged, Put
+from paceline.history.sums import array_of, sums_of
+
+
+class Means:
+    """Writes what one exchange submits to averages, and their results."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        wire: Any = exchange.wire
+        self._wire = wire
+        # Weights become the mean itself, which all ranks have.
+        self._assigned = not getattr(exchange.settings, "mixing", 0.0)
+        self._equal: set[int] = set()
+        self._numbers: Counter[str] = Counter()
+        wire.start_means = partial(self._start, wire.start_means)
+
+    def begin(self, x: int, write: Callable[[Any], None]) -> None:
+        """Begin a world, in which the exchange has the number `x`."""
+        self._x, self._write = x, write
+        self._numbers.clear()
+
+    @property
+    def number(self) -> int:
+        """Number of averages of weights so far."""
+        return sum(self._numbers.values())
+
+    def take_equal(self) -> set[int]:
+        """Return the indices of the weights that were averaged since the last call, and are equal on all ranks."""
+        taken, self._equal = self._equal, set()
+        return taken if self._assigned else set()
+
+    def _start(
+        self,
+        inner: Callable[..., Callable[[], dict[int, Any]]],
+        weights: Mapping[int, Any],
+        values: Mapping[int, Any] | None = None,
+        work: Any = None,
+        encoded: bool = False,
+        kind: str = "",
+    ) -> Callable[[], dict[int, Any]]:
+        if self._wire.graph_ops is not None and self._wire.graph_ops.tracing:
+            return inner(weights, values, work, encoded, kind)
+        self._numbers[kind] += 1
+        number = self._numbers[kind]
+        for index, weight in weights.items():
+            held = self._wire.value(weight) if values is None else values[index]
+            share = None if work is None else float(work)
+            dtype = self._wire.like(held)[1]
+            self._write(Put(self._x, number, str(index), sums_of(array_of(held)), dtype, share, kind, not encoded))
+        means = inner(weights, values, work, encoded, kind)
+
+        def received() -> dict[int, Any]:
+            found = means()
+            for index, mean in found.items():
+                self._write(Averaged(self._x, number, str(index), sums_of(array_of(mean)), kind))
+                if kind in ("", "last"):
+                    self._equal.add(index)
+            return found
+
+        return received
