@@ -127,10 +127,11 @@ def after_init(library: ctypes.CDLL) -> None:
 
         textfile.begin(library, settings, recorded=recording is not None)
     if settings.history is not None:
-        from paceline.history import observer
+        from paceline.history import writer
+        from paceline.history.graphs import observe
 
-        observer.begin(library, settings.history)
-    making.observe_with(None if settings.history is None else observer.Observer)
+        writer.begin(library, settings.history)
+    making.observe_with(None if settings.history is None else observe)
     if library.horovod_rank() == 0:
         if library.horovod_size() > 1:
             _announce_collective(settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,23 +48,30 @@ class Means:
         encoded: bool = False,
         kind: str = "",
     ) -> Callable[[], dict[int, Any]]:
-        if self._wire.graph_ops is not None and self._wire.graph_ops.tracing:
-            return inner(weights, values, work, encoded, kind)
-        self._numbers[kind] += 1
-        number = self._numbers[kind]
-        for index, weight in weights.items():
-            held = self._wire.value(weight) if values is None else values[index]
-            share = None if work is None else float(work)
-            dtype = self._wire.like(held)[1]
-            self._write(Put(self._x, number, str(index), sums_of(array_of(held)), dtype, share, kind, not encoded))
+        held = {index: self._wire.value(one) if values is None else values[index] for index, one in weights.items()}
+        dtypes = [self._wire.like(one)[1] for one in held.values()]
+        number = self._submit(held, dtypes, work, encoded, kind)
         means = inner(weights, values, work, encoded, kind)
 
         def received() -> dict[int, Any]:
             found = means()
-            for index, mean in found.items():
-                self._write(Averaged(self._x, number, str(index), sums_of(array_of(mean)), kind))
-                if kind in ("", "last"):
-                    self._equal.add(index)
+            self._receive(found, number, kind)
             return found
 
         return received
+
+    def _submit(self, held: Mapping[int, Any], dtypes: Sequence[str], work: Any, encoded: bool, kind: str) -> int:
+        """Write what is submitted, and return the number of the average."""
+        self._numbers[kind] += 1
+        number = self._numbers[kind]
+        share = None if work is None else float(work)
+        for (index, one), dtype in zip(held.items(), dtypes, strict=True):
+            self._write(Put(self._x, number, str(index), sums_of(array_of(one)), dtype, share, kind, not encoded))
+        return number
+
+    def _receive(self, found: Mapping[int, Any], number: int, kind: str) -> None:
+        """Write the means."""
+        for index, mean in found.items():
+            self._write(Averaged(self._x, number, str(index), sums_of(array_of(mean)), kind))
+            if kind in ("", "last"):
+                self._equal.add(index)

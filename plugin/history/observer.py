@@ -8,11 +8,11 @@ receives it, whatever the exchange, the library and the network did with it.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from paceline.exchange.base import Exchange, Update
@@ -34,7 +34,7 @@ class Observers(weakref.WeakSet["Observer"]):
 
 
 class Observer:
-    """Writes the records of one exchange."""
+    """Writes the records of one exchange whose updates Python sees; graphs.py has the others."""
 
     def __init__(self, exchange: Exchange) -> None:
         # Not the exchange itself: it keeps the observer.
@@ -42,11 +42,15 @@ class Observer:
         self._wire = exchange.wire
         self._library = exchange.wire.library
         self._world: object = None
-        self._means = Means(exchange)
+        self._ending = threading.Lock()  # operations of a graph run in several threads
+        self._means = self._means_of(exchange)
         self._begin()
         for name in ("start", "complete", "update", "drain", "drained", "discard", "forget", "load"):
             setattr(exchange, name, partial(getattr(self, f"_{name}"), getattr(exchange, name)))
         process(self._library).of(Observers).add(self)
+
+    def _means_of(self, exchange: Exchange) -> Means:
+        return Means(exchange)
 
     def _begin(self) -> None:
         """Write the header of a new world, if it is one."""
@@ -55,7 +59,10 @@ class Observer:
         self._world = world(self._library)
         self._step = 1
         self._begun = False  # True if gradients of the step were submitted
-        self._received: dict[str, int] = {}  # steps whose results this step has received, by tensor
+        # By tensor: the last step that submitted it; steps whose results this step and the one before have received.
+        self._submitted: dict[str, int] = {}
+        self._received: dict[str, int] = {}
+        self._before: dict[str, int] = {}
         self._in_flight: dict[str, deque[int]] = {}  # steps whose results were not received, by tensor
         self._history = process(self._library).of(History)
         self._made = header(self._exchange, number_of_world(self._library))
@@ -64,35 +71,40 @@ class Observer:
         self._shares = Shares(self._exchange) if self._made.exchange == "split" else None
         self._means.begin(self._x, self._history.write)
         self._equal = not (self._exchange.models_differ or getattr(self._exchange.settings, "compensates", False))
-        self._unwritten: tuple[int, Weights] | None = None  # weights that are in flight after an update
+        self._unwritten: Weights | None = None  # weights that are in flight after an update
         self._history.write(self._made)
 
     # --- gradients ------------------------------------------------------------------------------------------------
 
     def _start(self, inner: Callable[..., Answer], bucket: Bucket, tensors: Sequence[Any]) -> Answer:
-        self._begin()
-        if self._traced:
-            return inner(bucket, tensors)
-        self._write_weights()
-        step, self._begun = self._step, True
-        for key, tensor in zip(bucket.members, tensors, strict=True):
-            found, name = array_of(tensor), str(key)
-            weight = float(found.reshape(-1)[-1]) if self._exchange.weighted and found.size else None
-            self._write(Produced(self._x, step, name, self._wire.like(tensor)[1], sums_of(found), weight))
-            self._in_flight.setdefault(name, deque()).append(step)
-        if self._rounds is not None:
-            self._rounds.meet(bucket)
+        self._submit(bucket, tensors, [self._wire.like(tensor)[1] for tensor in tensors])
         answer = inner(bucket, tensors)
 
         def received() -> list[Any] | None:
             results = answer()
             if results is not None:
-                self._receive(bucket, step, results)
+                self._receive(bucket, results)
             return results
 
         return received
 
-    def _receive(self, bucket: Bucket, step: int, results: Sequence[Any]) -> None:
+    def _submit(self, bucket: Bucket, tensors: Sequence[Any], dtypes: Sequence[str]) -> None:
+        """Write what is submitted; `dtypes`: NumPy's names of the tensors' types."""
+        self._begin()
+        self._write_weights()
+        self._begun = True
+        for key, tensor, dtype in zip(bucket.members, tensors, dtypes, strict=True):
+            found, name = array_of(tensor), str(key)
+            weight = float(found.reshape(-1)[-1]) if self._exchange.weighted and found.size else None
+            self._write(Produced(self._x, self._step, name, dtype, sums_of(found), weight))
+            self._in_flight.setdefault(name, deque()).append(self._step)
+            self._submitted[name] = self._step
+        if self._rounds is not None:
+            self._rounds.meet(bucket)
+
+    def _receive(self, bucket: Bucket, results: Sequence[Any]) -> None:
+        """Write what is received."""
+        step = self._step
         shares = None if self._shares is None else self._shares.of(bucket, results)
         for number, (key, result) in enumerate(zip(bucket.members, results, strict=True)):
             name = str(key)
@@ -102,11 +114,13 @@ class Observer:
                 self._write(self._rounds.answered(name, step, sums_of(array_of(result))))
             elif shares is not None:
                 queue.clear()
+                self._received[name] = step
                 owner, (begin, end) = shares.owner, shares.ranges[number]
                 part = array_of(result).reshape(-1)[begin:end]
                 self._write(Applied(self._x, step, name, sums_of(part, begin), of=step, owner=owner, before=begin))
             elif not self._exchange.lag:
                 queue.clear()
+                self._received[name] = step
                 self._write(Applied(self._x, step, name, sums_of(array_of(result)), of=step))
             elif len(queue) > self._exchange.lag:
                 self._received[name] = of = queue.popleft()
@@ -114,9 +128,8 @@ class Observer:
 
     def _complete(self, inner: Callable[[], Any]) -> Any:
         answered = inner()
-        if not self._traced:
-            self._leave_out_frozen()
-            self._end_step(bool(answered))
+        self._leave_out_frozen()
+        self._end_step(bool(answered))
         return answered
 
     def _leave_out_frozen(self) -> None:
@@ -136,15 +149,20 @@ class Observer:
     def _end_step(self, answered: bool) -> None:
         self._write(Step(self._x, self._step, answered))
         self._history.flush()
-        self._step += 1
-        self._begun = False
-        self._received.clear()
+        with self._ending:
+            self._step += 1
+            self._begun = False
+        self._before, self._received = self._received, {}
+
+    @property
+    def _last(self) -> int:
+        """The step of the last results. In a graph its update may be recorded before its end."""
+        with self._ending:
+            return self._step - (not self._begun)
 
     # --- updates --------------------------------------------------------------------------------------------------
 
     def _update(self, inner: Callable[..., Any], weights: Weights, step: Callable[[], Any], *otherwise: Any) -> Any:
-        if self._traced:
-            return inner(weights, step, *otherwise)
         made = []
 
         def counted() -> Any:
@@ -154,14 +172,14 @@ class Observer:
         self._means.take_equal()
         result = inner(weights, counted, *otherwise)
         if made:
-            self._write(Updated(self._x, self._step - 1))
+            self._write(Updated(self._x, self._last))
             self._hold_weights(weights)
         self._history.flush()
         return result
 
     def _hold_weights(self, weights: Weights) -> None:
         if self._equal:
-            self._unwritten = self._step - 1, weights
+            self._unwritten = weights
             if self._shares is None:
                 self._write_weights()
         elif averaged := self._means.take_equal():
@@ -172,22 +190,23 @@ class Observer:
         """Write the hashes of weights after the last update; those of the split exchange arrive later."""
         if self._unwritten is None:
             return
-        (_, weights), self._unwritten = self._unwritten, None
+        weights, self._unwritten = self._unwritten, None
         if self._shares is not None:
             self._wire.land()  # type: ignore[attr-defined]
         self._weigh(weights())
 
     def _weigh(self, weights: Mapping[int, Any], drain: bool = False, average: int = 0) -> None:
-        hashes = {index: sums_of(array_of(self._wire.value(one))).hash for index, one in weights.items()}
-        self._write(WeightsRecord(self._x, self._step - 1, hashes, drain, average))
+        self._weigh_values({index: self._wire.value(one) for index, one in weights.items()}, drain, average)
+
+    def _weigh_values(self, values: Mapping[int, Any], drain: bool = False, average: int = 0) -> None:
+        hashes = {index: sums_of(array_of(one)).hash for index, one in values.items()}
+        self._write(WeightsRecord(self._x, self._last, hashes, drain, average))
 
     # --- what is in flight ----------------------------------------------------------------------------------------
 
     def _drain(self, inner: Callable[[], list[Update]]) -> list[Update]:
         self._begin()
         updates = inner()
-        if self._traced:
-            return updates
         self._write_weights()
         if self._rounds is not None:
             results: dict[str, Sums] = {}
@@ -201,7 +220,7 @@ class Observer:
             for values, _ in updates:
                 self._receive_drained(values)
         rounds = {} if self._rounds is None else self._rounds.performed()
-        self._write(Drained(self._x, self._step - 1, len(updates), rounds))
+        self._write(Drained(self._x, self._last, len(updates), rounds))
         self._history.flush()
         return updates
 
@@ -226,14 +245,19 @@ class Observer:
         if self._rounds is not None:
             for one in self._rounds.discarded(self._step):
                 self._write(one)
-        # Before `complete`: these results do not count, and those that they replaced are in flight again.
-        self._write(Lost(self._x, self._step - (not self._begun), "", (), "discard"))
-        if self._begun:
+        elif self._begun:
+            # Before `complete`: the gradients of this step are lost, the results that it received are in flight again.
             for name, queue in self._in_flight.items():
-                if queue and queue[-1] == self._step:
-                    queue.pop()
-                if name in self._received:
-                    queue.appendleft(self._received[name])
+                if self._submitted.get(name) == self._step:
+                    if queue and queue[-1] == self._step:
+                        queue.pop()
+                    if self._received.get(name, self._step) != self._step:
+                        queue.appendleft(self._received[name])
+                    self._write(Lost(self._x, self._step, name, (self._step,), "discard"))
+        else:
+            for name, of in self._before.items():
+                self._write(Lost(self._x, self._last, name, (of,), "discard"))
+        if self._begun:
             self._end_step(False)
         return parted
 
@@ -259,28 +283,19 @@ class Observer:
                 self._lose(name, "forget")
             self._begun, self._unwritten = False, None
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Write what is left at the end of the world."""
         if self._world is world(self._library):
             self._write_weights()
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _traced(self) -> bool:
-        return self._exchange.sets is not None and self._exchange.sets.tracing
-
     def _write(self, record: Any) -> None:
         self._history.write(record)
-
-
-def begin(library: ctypes.CDLL, folder: Path) -> None:
-    """Begin the history of a world. Waits for all ranks."""
-    writer.begin(library, folder)
 
 
 def end(library: ctypes.CDLL, failed: bool) -> None:
     """End the history of a world."""
     for one in list(process(library).of(Observers)):
-        one.end()
+        one.close()
     writer.end(library, failed)

@@ -155,7 +155,7 @@ def test_a_stale_gradient(copy: Callable[[str], Path]) -> None:
     found = check(folder).violations
     stale = [one for one in found if one.check is Check.STALE]
     assert [one.found for one in stale] == ["4"] * (STEPS - STEP) and {one.rank for one in found} == {0}
-    assert all(one.expected == "a delay of at most 3 steps" for one in stale)
+    assert all(one.expected == "a delay of at most 3 updates" for one in stale)
 
 
 def test_a_round_without_its_quorum(copy: Callable[[str], Path]) -> None:

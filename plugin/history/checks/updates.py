@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,7 +26,7 @@ class _Rank:
     produced: dict[tuple[str, int], Produced] = field(default_factory=dict)
     applied: list[Applied] = field(default_factory=list)
     lost: set[tuple[str, int]] = field(default_factory=set)
-    dropped: set[int] = field(default_factory=set)  # steps that the script has discarded
+    dropped: set[tuple[str, int]] = field(default_factory=set)  # gradients of steps that the script has discarded
     forgotten: dict[str, int] = field(default_factory=dict)  # by reason
     last: int = 0  # the last step that is whole
 
@@ -40,9 +41,20 @@ class _Rank:
             elif isinstance(one, Lost):
                 self.lost.update((one.tensor, step) for step in one.steps)
                 self.forgotten[one.reason] = self.forgotten.get(one.reason, 0) + len(one.steps)
-                if one.reason == "discard":
-                    self.dropped.add(one.step)
+                if one.reason == "discard" and one.step in one.steps:
+                    self.dropped.add((one.tensor, one.step))
         return self
+
+
+class _Places:
+    """Some steps."""
+
+    def __init__(self, steps: Iterable[int]) -> None:
+        self._steps = sorted(steps)
+
+    def between(self, begin: int, end: int) -> int:
+        """Return the number of these steps from `begin` to the one before `end`."""
+        return bisect_left(self._steps, end) - bisect_left(self._steps, begin)
 
 
 class Updates:
@@ -66,6 +78,7 @@ class Updates:
     def _check_rank(self, rank: int, one: _Rank) -> None:
         results, delay = self._results, self._made.delay
         seen: dict[tuple[str, int], Applied] = {}
+        skipped = _Places({step for _, step in one.dropped})  # no updates
         for applied in one.applied:
             tensor, step = applied.tensor, applied.step
             if applied.of <= 0:  # of a state that was loaded
@@ -80,12 +93,12 @@ class Updates:
                 Check.ONCE, before is None, rank, tensor, step, f"the gradient of step {applied.of} once",
                 f"it also in step {before.step}" if before else "",
             )  # fmt: skip
-            if step not in one.dropped:
+            if (tensor, step) not in one.dropped:
                 seen[tensor, applied.of] = applied
             if not applied.drain:
-                late = step - applied.of
+                late = step - applied.of - skipped.between(applied.of, step)
                 results.compare(
-                    Check.STALE, late <= delay, rank, tensor, step, f"a delay of at most {delay} steps", late
+                    Check.STALE, late <= delay, rank, tensor, step, f"a delay of at most {delay} updates", late
                 )
         for reason, count in one.forgotten.items():
             results.lose(reason, count)
@@ -94,11 +107,7 @@ class Updates:
     def _check_kept(self, rank: int, one: _Rank, applied: set[tuple[str, int]]) -> None:
         """Every submitted gradient was applied, is on its owner, or was reported as lost."""
         owned = self._owned_elsewhere(rank)
-        missing = [
-            key
-            for key in one.produced
-            if key not in applied and key not in one.lost and key not in owned and key[1] not in one.dropped
-        ]
+        missing = [key for key in one.produced if key not in applied and key not in one.lost and key not in owned]
         for tensor, step in missing:
             if one.stream.complete:
                 self._results.compare(
