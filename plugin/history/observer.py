@@ -24,7 +24,7 @@ from paceline.history.records import Applied, Drained, Loaded, Lost, Produced, S
 from paceline.history.records import Weights as WeightsRecord
 from paceline.history.rounds import Rounds
 from paceline.history.shards import Shares
-from paceline.history.sums import Sums, array_of, sums_of
+from paceline.history.sums import Sums, array_of, hash_of, sums_of
 from paceline.history.writer import History, number_of_world
 from paceline.native.world import process, world
 
@@ -199,7 +199,7 @@ class Observer:
         self._weigh_values({index: self._wire.value(one) for index, one in weights.items()}, drain, average)
 
     def _weigh_values(self, values: Mapping[int, Any], drain: bool = False, average: int = 0) -> None:
-        hashes = {index: sums_of(array_of(one)).hash for index, one in values.items()}
+        hashes = {index: hash_of(array_of(one)) for index, one in values.items()}
         self._write(WeightsRecord(self._x, self._last, hashes, drain, average))
 
     # --- what is in flight ----------------------------------------------------------------------------------------

@@ -52,13 +52,18 @@ def _weights() -> Array:
 def sums_of(array: Array, before: int = 0) -> Sums:
     """Return the checksums of an array. `before`: number of elements before it in the tensor of which it is a part."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    hashed = zlib.crc32(flat.view(np.uint8).data) if flat.size else 0
+    hashed = hash_of(flat)
     columns = _columns(flat)
     if columns is None:
         return Sums(hashed, None, None, None, flat.size)
-    weights = np.roll(_weights(), -before)
+    weights = np.roll(_weights(), -before) if before % PERIOD else _weights()
     size = float(np.abs(flat).sum(dtype=np.float64))
     return Sums(hashed, float(columns.sum()), float(columns @ weights), size, flat.size)
+
+
+def hash_of(array: Array) -> int:
+    """Return the CRC-32 of the bytes of an array."""
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) if array.size else 0
 
 
 def _columns(flat: Array) -> Array | None:

@@ -20,7 +20,7 @@ EVERYONE = -1
 
 @dataclass
 class _Rank:
-    """What one rank did, by tensor and step."""
+    """Records of one rank, by tensor and step."""
 
     stream: Stream
     produced: dict[tuple[str, int], Produced] = field(default_factory=dict)
