@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from paceline.exchange.base import Exchange
+from paceline.history.methods import weakly
 from paceline.history.records import Averaged, Put
 from paceline.history.sums import array_of, sums_of
 
@@ -17,12 +19,12 @@ class Means:
 
     def __init__(self, exchange: Exchange) -> None:
         wire: Any = exchange.wire
-        self._wire = wire
+        self._wire: Any = weakref.proxy(wire)
         # Weights become the mean itself, which all ranks have.
         self._assigned = not getattr(exchange.settings, "mixing", 0.0)
         self._equal: set[int] = set()
         self._numbers: Counter[str] = Counter()
-        wire.start_means = partial(self._start, wire.start_means)
+        wire.start_means = partial(self._start, weakly(wire, "start_means"))
 
     def begin(self, x: int, write: Callable[[Any], None]) -> None:
         """Begin a world, in which the exchange has the number `x`."""

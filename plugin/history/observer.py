@@ -20,6 +20,7 @@ from paceline.exchange.wire import Answer, Bucket, Key, Weights
 from paceline.history import writer
 from paceline.history.headers import header
 from paceline.history.means import Means
+from paceline.history.methods import weakly
 from paceline.history.records import Applied, Drained, Loaded, Lost, Produced, Step, Updated
 from paceline.history.records import Weights as WeightsRecord
 from paceline.history.rounds import Rounds
@@ -46,7 +47,7 @@ class Observer:
         self._means = self._means_of(exchange)
         self._begin()
         for name in ("start", "complete", "update", "drain", "drained", "discard", "forget", "load"):
-            setattr(exchange, name, partial(getattr(self, f"_{name}"), getattr(exchange, name)))
+            setattr(exchange, name, partial(getattr(self, f"_{name}"), weakly(exchange, name)))
         process(self._library).of(Observers).add(self)
 
     def _means_of(self, exchange: Exchange) -> Means:
@@ -71,7 +72,7 @@ class Observer:
         self._shares = Shares(self._exchange) if self._made.exchange == "split" else None
         self._means.begin(self._x, self._history.write)
         self._equal = not (self._exchange.models_differ or getattr(self._exchange.settings, "compensates", False))
-        self._unwritten: Weights | None = None  # weights that are in flight after an update
+        self._unwritten: dict[int, weakref.ref[Any]] = {}  # weights that are in flight after an update
         self._history.write(self._made)
 
     # --- gradients ------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Observer:
 
     def _hold_weights(self, weights: Weights) -> None:
         if self._equal:
-            self._unwritten = weights
+            self._unwritten = {index: weakref.ref(one) for index, one in weights().items()}
             if self._shares is None:
                 self._write_weights()
         elif averaged := self._means.take_equal():
@@ -188,12 +189,12 @@ class Observer:
 
     def _write_weights(self) -> None:
         """Write the hashes of weights after the last update; those of the split exchange arrive later."""
-        if self._unwritten is None:
+        if not self._unwritten:
             return
-        weights, self._unwritten = self._unwritten, None
+        unwritten, self._unwritten = self._unwritten, {}
         if self._shares is not None:
             self._wire.land()  # type: ignore[attr-defined]
-        self._weigh(weights())
+        self._weigh({index: weight for index, one in unwritten.items() if (weight := one()) is not None})
 
     def _weigh(self, weights: Mapping[int, Any], drain: bool = False, average: int = 0) -> None:
         self._weigh_values({index: self._wire.value(one) for index, one in weights.items()}, drain, average)
@@ -281,7 +282,7 @@ class Observer:
         if self._world is world(self._library):
             for name in self._in_flight:
                 self._lose(name, "forget")
-            self._begun, self._unwritten = False, None
+            self._begun, self._unwritten = False, {}
 
     def close(self) -> None:
         """Write what is left at the end of the world."""

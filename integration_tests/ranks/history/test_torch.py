@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from integration_tests.support.debug import debug
+from integration_tests.support.arming import ARMED, CALM_S, is_armed, meet, state, step_armed
 from integration_tests.support.histories import checked, counts, history, train
+from integration_tests.support.merging import ByHand, repeat
 from integration_tests.support.ranks import run_ranks
-from integration_tests.support.torch_training import loss_of, net
+from integration_tests.support.torch_training import loss_of, net, update
 from paceline.history.checks.results import Check
 
 STEPS = 24
@@ -24,10 +25,9 @@ class OthersSGD(torch.optim.SGD):
 
 
 def _train(rank: int, size: int, folder: str, exchange: Callable[[Any, int], Any], late: float, **options: Any) -> None:
-    kind = options.pop("kind", torch.optim.SGD)
     with history(folder) as hvd:
         model = net()
-        made = kind(model.parameters(), lr=0.05, momentum=0.9)
+        made = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         chosen = exchange(hvd, size)
         optimizer = hvd.DistributedOptimizer(made, model.named_parameters(), exchange=chosen, **options)
         train(rank, hvd, STEPS, model, optimizer, late)
@@ -51,9 +51,8 @@ def _of(name: str) -> Callable[[Any, int], Any]:
 
 def _body(rank: int, size: int, folder: str, name: str) -> None:
     late = 0.5 if name in ("majority", "quorum", "synced") else 0.0
-    kind = OthersSGD if name == "whole" else torch.optim.SGD
     options = {} if name in ("local", "outer") else {"bucket_bytes": 0}
-    _train(rank, size, folder, _of(name), late, kind=kind, **options)
+    _train(rank, size, folder, _of(name), late, **options)
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -89,14 +88,32 @@ def test_late_gradients_are_in_later_rounds(name: str, size: int, tmp_path: Path
     assert bool(results[Check.STALE].compared) == (name == "quorum")
 
 
+def _owners(rank: int, size: int, folder: str, name: str) -> None:
+    """A net of several buckets."""
+    with history(folder) as hvd:
+        torch.manual_seed(7)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 9000), torch.nn.Tanh(), torch.nn.Linear(9000, 3))
+        kind = OthersSGD if name == "whole" else torch.optim.SGD
+        made = kind(model.parameters(), lr=0.001, momentum=0.9)
+        optimizer = hvd.DistributedOptimizer(made, model.named_parameters(), exchange=_of(name)(hvd, size))
+        train(rank, hvd, STEPS, model, optimizer)
+        optimizer.drain()
+
+
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("name", ["split", "whole"])
 def test_weights_of_owners_reach_all_ranks(name: str, size: int, tmp_path: Path) -> None:
-    run_ranks(_body, size, str(tmp_path), name)
+    run_ranks(_owners, size, str(tmp_path), name)
     results = checked(tmp_path, "split")
-    applied = sum(one["applied"] for one in counts(tmp_path))
-    assert applied == STEPS * TENSORS * (size if name == "split" else 1)
-    assert results[Check.SUM].compared == results[Check.SUM].sensitive == STEPS * TENSORS
+    found = counts(tmp_path)
+    produced = found[0]["produced"]  # of each bucket and step
+    assert produced >= 2 * STEPS
+    applied = [one["applied"] for one in found]
+    if name == "split":  # every rank has a shard of every bucket
+        assert applied == [produced] * size
+    else:
+        assert sum(applied) == produced and all(one < produced for one in applied)
+    assert results[Check.SUM].compared == results[Check.SUM].sensitive == produced
     assert results[Check.WEIGHTS].compared == STEPS * TENSORS * (size - 1)
 
 
@@ -113,17 +130,41 @@ def test_averages_are_means_of_all_ranks(name: str, size: int, tmp_path: Path) -
     assert results[Check.WEIGHTS].compared >= averages * TENSORS * (size - 1)
 
 
-def _buckets(rank: int, size: int, folder: str) -> None:
-    _train(rank, size, folder, _of("sync"), 0.0)
+def _armed(rank: int, size: int, folder: str) -> int:
+    with history(folder) as hvd:
+        model = net()
+        made = torch.optim.SGD(model.parameters(), lr=0.01)
+        optimizer = hvd.DistributedOptimizer(made, model.named_parameters("history"), bucket_bytes=0)
+
+        def step(number: int) -> None:
+            update(optimizer, loss_of(model, rank, number))
+
+        hand = ByHand("torch").start()
+        step(0)
+        meet()
+        names = sorted(one for one in hand.names("history") if not one.endswith(".layouts"))
+        hand.follow([names[:2], names[2:]], CALM_S)
+        begun = repeat("torch", step, is_armed, 1, state)
+        return step_armed(step, STEPS, begin=begun)
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_armed_steps_of_a_bucket(size: int, tmp_path: Path) -> None:
-    run_ranks(_buckets, size, str(tmp_path), env=debug(armed=True))
+def test_armed_steps(size: int, tmp_path: Path) -> None:
+    (steps,) = set(run_ranks(_armed, size, str(tmp_path), env=ARMED))
     results = checked(tmp_path, "sync")
     for one in counts(tmp_path):
-        assert STEPS <= one["produced"] == one["applied"] < STEPS * TENSORS
-    assert results[Check.SUM].compared == results[Check.SUM].sensitive
+        assert one["produced"] == one["applied"] == steps * TENSORS
+    assert results[Check.SUM].compared == results[Check.SUM].sensitive == steps * TENSORS
+
+
+def _buckets(rank: int, size: int, folder: str) -> None:
+    _train(rank, size, folder, _of("sync"), 0.0, bucket_bytes=4096)
+
+
+def test_a_bucket_is_one_tensor(tmp_path: Path) -> None:
+    run_ranks(_buckets, 2, str(tmp_path))
+    checked(tmp_path, "sync")
+    assert all(one["produced"] == one["applied"] == STEPS for one in counts(tmp_path))
 
 
 def _weighted(rank: int, size: int, folder: str, name: str) -> None:

@@ -19,7 +19,7 @@ from paceline.history.checks.results import Check, Violation
 from paceline.history.records import Applied, Averaged, Lost, Made, Produced, Record, Weights
 
 SIZE = 3
-STEP = 9
+STEP = 12
 TENSOR = "2.weight"
 EXCHANGES = {"sync": "sync", "k4": "pipelined", "quorum": "partial", "split": "split", "local": "local"}
 
@@ -197,10 +197,12 @@ def test_a_result_that_differs_on_one_rank(copy: Callable[[str], Path]) -> None:
 
 def test_a_shard_that_is_not_reduced(copy: Callable[[str], Path]) -> None:
     folder = copy("split")
-    applied = record(folder, 1, is_of(Applied))
-    own = record(folder, 1, is_of(Produced))
-    changed(folder, 1, is_of(Applied), with_(sums=msgspec.structs.replace(applied.sums, plain=own.sums.plain)))
-    assert only(folder, Check.SUM)[0].tensor == TENSOR
+    applied = record(folder, 1, lambda one: isinstance(one, Applied) and one.step == STEP)
+    bucket = applied.tensor
+    own = record(folder, 1, is_of(Produced, STEP, bucket))
+    sums = msgspec.structs.replace(applied.sums, plain=own.sums.plain)
+    changed(folder, 1, is_of(Applied, STEP, bucket), with_(sums=sums))
+    assert [(one.tensor, one.step) for one in only(folder, Check.SUM)] == [(bucket, STEP)]
 
 
 def test_weights_of_an_owner_that_do_not_arrive(copy: Callable[[str], Path]) -> None:
