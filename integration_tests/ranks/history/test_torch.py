@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,9 @@ import torch
 from integration_tests.support.arming import ARMED, CALM_S, is_armed, meet, state, step_armed
 from integration_tests.support.histories import checked, counts, history, train
 from integration_tests.support.merging import ByHand, repeat
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import RankFailed, run_ranks
 from integration_tests.support.torch_training import loss_of, net, update
+from paceline.history.checks.checker import check
 from paceline.history.checks.results import Check
 
 STEPS = 24
@@ -259,3 +263,37 @@ def test_gradients_of_a_saved_state(name: str, tmp_path: Path) -> None:
     run_ranks(_saved, 2, str(tmp_path), name)
     results = checked(tmp_path, "pipelined" if name == "pipelined" else "partial")
     assert results[Check.PRODUCED if name == "pipelined" else Check.SUM].skipped
+
+
+def _killed(rank: int, size: int, folder: str, exchange: str) -> None:
+    with history(folder) as hvd:
+        model: Any = net()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), exchange=exchange, bucket_bytes=0
+        )
+        passes: list[int] = []
+
+        def die(gradient: torch.Tensor) -> None:
+            passes.append(1)
+            if rank == 1 and len(passes) == STEPS // 2:  # others may have results of what it has submitted by then
+                time.sleep(0.2)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        model[0].weight.register_hook(die)
+        train(rank, hvd, STEPS, model, optimizer)
+
+
+@pytest.mark.parametrize("name", ["sync", "pipelined", "majority"])
+def test_a_rank_that_is_killed_leaves_what_it_has_done(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RankFailed):
+        run_ranks(_killed, 2, str(tmp_path), name, fresh=True)
+    results = check(tmp_path)
+    assert not results.violations, results.violations[:5]
+    survivor, killed = counts(tmp_path)
+    assert survivor["ended"] == 1 and not killed["ended"]
+    assert killed["step"] == STEPS // 2 - 1 and killed["produced"] >= killed["step"] * TENSORS
+    if name == "majority":  # gradients of the lost rank may be in any round
+        assert results[Check.SUM].skipped and not results[Check.SUM].compared
+    else:
+        assert results[Check.SUM].compared >= (STEPS // 2 - 2) * TENSORS
+        assert sum(results.lost.values()) >= 1
