@@ -51,6 +51,8 @@ def train(rank: int, size: int, folder: str, seed: int) -> str:
         optimizer = hvd.DistributedOptimizer(made, model.named_parameters(), exchange=exchange, **options)
         partial = isinstance(exchange, hvd.Partial)
         local = isinstance(exchange, hvd.Local)
+        # The members of a bucket do not change while it is in flight.
+        freezes = exchange in ("sync", "split") or (isinstance(exchange, hvd.Pipelined) and bool(options))
         weighted = same.random() < 0.2
         for _ in range(UPDATES):
             if own.random() < 0.3 * partial:
@@ -69,7 +71,7 @@ def train(rank: int, size: int, folder: str, seed: int) -> str:
             optimizer.zero_grad()
             if chance > 1 - DRAINED:
                 optimizer.drain()
-            elif chance > 1 - DRAINED - FROZEN and exchange in ("sync", "split"):
+            elif chance > 1 - DRAINED - FROZEN and freezes:
                 one = same.choice(parameters[:-1])
                 one.requires_grad_(not one.requires_grad)
         optimizer.drain()
