@@ -281,7 +281,10 @@ class Observer:
     def _lose_all(self) -> None:
         if self._world is world(self._library):
             for name in self._in_flight:
-                self._lose(name, "forget")
+                if self._rounds is None:
+                    self._lose(name, "forget")
+                else:  # late ones, if there are any
+                    self._write(Lost(self._x, self._step, name, (), "forget"))
             self._begun, self._unwritten = False, {}
 
     def close(self) -> None:

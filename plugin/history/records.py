@@ -143,7 +143,7 @@ class Lost(Record, frozen=True, tag="lost"):
     """Gradients of these steps are not applied on purpose; `reason` in one word.
 
     discard: the script called discard(). frozen: their parameter was left out of an update while they were in flight.
-    forget: ranks failed or changed, or a state was loaded.
+    forget: ranks failed or changed, or a state was loaded; for partial rounds without steps: those that are late.
     """
 
     x: int

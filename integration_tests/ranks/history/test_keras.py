@@ -67,7 +67,7 @@ def test_fit(backend: str, name: str, size: int, tmp_path: Path) -> None:
         assert one["updated"] == UPDATES - (2 if name == "k3" else 0)
         assert one["put"] == one["averaged"]
     assert not results[Check.SUM].skipped
-    assert results[Check.SUM].sensitive >= 0.8 * results[Check.SUM].compared
+    assert results[Check.SUM].sensitive >= 0.5 * results[Check.SUM].compared
     if name in ("synced", "local"):
         averages = UPDATES // 6 * TENSORS
         assert results[Check.MEAN].compared >= averages

@@ -51,6 +51,7 @@ class Entries:
         rests: values of k at which the rank has waited in a drain or an average, where no round waits for it.
         first: rounds that another optimizer had made before.
         discarded: rounds whose results the script has dropped: the last one received before, and the last one dropped.
+        forgotten: True if the script, or a failure, has dropped late gradients.
         usable: False if a saved state was loaded: contributions of an earlier run are in the rounds.
     """
 
@@ -61,6 +62,7 @@ class Entries:
     rests: list[int] = field(default_factory=list)
     first: int = 0
     discarded: dict[int, int] = field(default_factory=dict)
+    forgotten: bool = False
     usable: bool = True
 
     @classmethod
@@ -74,6 +76,8 @@ class Entries:
                 one.given.append(record)
             elif isinstance(record, Applied) and record.tensor in found:
                 found[record.tensor]._receive(record)
+            elif isinstance(record, Lost) and record.reason == "forget" and record.tensor in found:
+                found[record.tensor].forgotten = True
             elif isinstance(record, Lost) and record.tensor in found and record.received:
                 found[record.tensor].discarded[record.after] = record.received
                 found[record.tensor].facts.learn(record.received, len(found[record.tensor].given))

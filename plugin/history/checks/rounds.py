@@ -57,8 +57,8 @@ class RoundsOfExchange:
 
     def _check_kept(self, rank: int, tensor: str, one: Entries) -> None:
         """Late gradients have entered a round in the end."""
-        if not one.stream.complete:
-            self._results.lose("the rank did not end", one.pending)
+        if not one.stream.complete or one.forgotten:
+            self._results.lose("forget" if one.forgotten else "the rank did not end", one.pending)
             return
         self._results.compare(
             Check.KEPT, not one.pending, rank, tensor, one.steps,
