@@ -33,7 +33,7 @@ enum class Priority {
   kFusionBuffers,
   kRecording,
   kCollectives,
-  kMails,
+  kStageCommunicators,
 };
 
 }  // namespace horovod::paceline

@@ -30,7 +30,7 @@ def header(exchange: Exchange, number_of_world: int) -> Made:
     numbers = process(wire.library).of(_Headers)
     numbers.count += 1
     gradients: Any = exchange.gradients_wire
-    alone = not settings.gradients_travel
+    alone = not settings.exchanges_gradients
     ranks = (int(wire.library.horovod_rank()),) if alone else tuple(map(int, gradients.process_set.ranks))
     averages, rounding = gradients.reduces_as()
     word = declaration_of(settings).word
@@ -46,7 +46,7 @@ def header(exchange: Exchange, number_of_world: int) -> Made:
         delay=getattr(settings, "delay", 0) if word == "pipelined" else 0,
         quorum=settings.count(len(ranks)) if partial else 0,
         max_lag=settings.max_lag if partial else 0,
-        sums=rounding is not None and not wire.travel.choice.lossy and getattr(settings, "missed", SUM) == SUM,
+        sums=rounding is not None and not wire.encoding.choice.lossy and getattr(settings, "missed", SUM) == SUM,
         rounding=rounding or 0.0,
         settings=str(settings),
     )

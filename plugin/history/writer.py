@@ -13,10 +13,10 @@ from typing import BinaryIO
 import msgspec
 
 from paceline.history.records import Ended, Record, World
+from paceline.log import log
 from paceline.native.agreement import everyone
 from paceline.native.library import library_name
 from paceline.native.world import process, world
-from paceline.telling import tell
 
 PATTERN = "history-*.jsonl"
 _BUFFER_BYTES = 1 << 20
@@ -68,7 +68,7 @@ class History:
 
     def _fail(self, error: OSError) -> None:
         self._file = None
-        tell(
+        log(
             f"rank {self._rank} expected to write its history, found {type(error).__name__}: {error}. Training goes "
             "on. Make the folder of PACELINE_HISTORY on every host, with room in it."
         )

@@ -12,7 +12,7 @@
 #include "bridge/description.h"
 #include "bridge/partial/partial.h"
 #include "bridge/participants.h"
-#include "bridge/told.h"
+#include "bridge/json_text.h"
 
 using horovod::paceline::Get;
 using horovod::paceline::Partial;
@@ -38,7 +38,7 @@ const char* horovod_paceline_partial_counters(int32_t process_set) try {
       lags[lag] += one.lags[lag];
     }
   }
-  return horovod::paceline::Told(paceline::core::Json()
+  return horovod::paceline::JsonText(paceline::core::Json()
                                      .Put("names", names)
                                      .Put("rounds", all.rounds)
                                      .Put("on_time", all.on_time)
@@ -60,7 +60,7 @@ const char* horovod_paceline_partial_lateness(int32_t process_set) try {
     late.push_back(rank.late);
     late_ns.push_back(rank.late_ns);
   }
-  return horovod::paceline::Told(paceline::core::Json()
+  return horovod::paceline::JsonText(paceline::core::Json()
                                      .Put("rounds", totals.rounds)
                                      .Put("calls", calls)
                                      .Put("missed", missed)

@@ -41,7 +41,7 @@ PartialChannel::PartialChannel(std::string name, PartialSettings settings, int32
       rank_(controller->GetRank()),
       size_(controller->GetSize()) {}
 
-common::Status PartialChannel::CanTravel(const common::Tensor& tensor, const Reducing& reducing) const {
+common::Status PartialChannel::CanReduce(const common::Tensor& tensor, const Reducing& reducing) const {
   if (reducing.op != common::ReduceOp::SUM) {
     return common::Status::InvalidArgument("Partial allreduce of " + name_ +
                                            ": expected op Sum or Average, found another. Late contributions are added "
@@ -85,7 +85,7 @@ void PartialChannel::Allocate(common::DataType dtype, const common::TensorShape&
   dtype_ = dtype;
   shape_ = shape;
   element_bytes_ = static_cast<size_t>(common::DataType_Size(dtype_));
-  for (auto* buffer : {&send_, &travelling_, &missed_}) {
+  for (auto* buffer : {&send_, &in_flight_, &missed_}) {
     *buffer = std::make_shared<CpuTensor>(dtype_, shape_.num_elements() + kExtra);
   }
 }
@@ -114,7 +114,7 @@ common::Status PartialChannel::Call(ExchangeCall call, bool flush) {
     if (state_.waiting()) {
       return common::DUPLICATE_NAME_ERROR;
     }
-    const auto can = CanTravel(tensor, call.reducing);
+    const auto can = CanReduce(tensor, call.reducing);
     if (!can.ok()) {
       return can;
     }
@@ -217,8 +217,8 @@ common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request
   entry.callback = [self](const common::Status& status) { self->Performed(status); };
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    entry.tensor = travelling_;
-    entry.output = travelling_;
+    entry.tensor = in_flight_;
+    entry.output = in_flight_;
     queued_ = true;
   }
   auto status = queue.AddToTensorQueue(entry, request);
@@ -293,13 +293,13 @@ void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timelin
     }
     // Not swapped: Horovod's table knows what travels by its address.
     if (pending) {
-      std::memcpy(travelling_->bytes(), send_->bytes(), bytes());
+      std::memcpy(in_flight_->bytes(), send_->bytes(), bytes());
     } else {
-      std::memset(travelling_->bytes(), 0, bytes());
+      std::memset(in_flight_->bytes(), 0, bytes());
     }
     const auto extra = static_cast<size_t>(shape_.num_elements());
-    SetElement(dtype_, travelling_->bytes(), extra + kFresh, departure.fresh ? 1 : 0);
-    SetElement(dtype_, travelling_->bytes(), extra + kFlushes, departure.flushing ? 1 : 0);
+    SetElement(dtype_, in_flight_->bytes(), extra + kFresh, departure.fresh ? 1 : 0);
+    SetElement(dtype_, in_flight_->bytes(), extra + kFlushes, departure.flushing ? 1 : 0);
     enter = !queued_;
   }
   if (enter) {
@@ -323,19 +323,19 @@ void PartialChannel::Answer(common::Tensor& output) {
 
 void PartialChannel::DivideByWeight() {
   const auto last = static_cast<size_t>(shape_.num_elements()) - 1;
-  const double weight = Element(dtype_, travelling_->bytes(), last);
+  const double weight = Element(dtype_, in_flight_->bytes(), last);
   if (weight > 0) {  // else all are zeros
-    Divide(dtype_, travelling_->bytes(), last * element_bytes_, weight);
+    Divide(dtype_, in_flight_->bytes(), last * element_bytes_, weight);
   }
-  SetElement(dtype_, travelling_->bytes(), last, 1);
+  SetElement(dtype_, in_flight_->bytes(), last, 1);
 }
 
 void PartialChannel::Miss(int64_t fresh) {
   if (settings_.latest || !missed_any_) {
-    std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
+    std::memcpy(missed_->bytes(), in_flight_->bytes(), bytes());
     fresh_ = fresh;
   } else {
-    Add(dtype_, missed_->bytes(), travelling_->bytes(), bytes());
+    Add(dtype_, missed_->bytes(), in_flight_->bytes(), bytes());
     fresh_ += fresh;
   }
   missed_any_ = true;
@@ -356,7 +356,7 @@ void PartialChannel::Performed(const common::Status& status) {
       const auto extra = static_cast<size_t>(shape_.num_elements());
       const double factor = reducing_.prescale * reducing_.postscale;
       const auto sum = [&](int64_t element) {
-        return std::llround(Element(dtype_, travelling_->bytes(), extra + static_cast<size_t>(element)) / factor);
+        return std::llround(Element(dtype_, in_flight_->bytes(), extra + static_cast<size_t>(element)) / factor);
       };
       const int64_t fresh = sum(kFresh);
       if (settings_.weighted) {
@@ -373,7 +373,7 @@ void PartialChannel::Performed(const common::Status& status) {
           Miss(fresh);
           Answer(*waiting_.output);
         } else {
-          Answer(*waiting_.output, *travelling_, fresh);
+          Answer(*waiting_.output, *in_flight_, fresh);
         }
         done = std::exchange(waiting_, {});
       }

@@ -98,7 +98,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   };
 
   // Under the lock.
-  common::Status CanTravel(const common::Tensor& tensor, const Reducing& reducing) const;
+  common::Status CanReduce(const common::Tensor& tensor, const Reducing& reducing) const;
   bool Fits(const common::Tensor& tensor) const;
   common::Request MisfitOf(const common::Tensor& tensor) const;
   // Under entering_: what travels goes into Horovod's table.
@@ -138,7 +138,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   common::TensorShape shape_;
   size_t element_bytes_ = 0;
   std::shared_ptr<CpuTensor> send_;  // means zeros while no contribution is pending
-  std::shared_ptr<CpuTensor> travelling_;
+  std::shared_ptr<CpuTensor> in_flight_;
   std::shared_ptr<CpuTensor> missed_;  // sum of the results that no call was answered with, or the latest
   bool missed_any_ = false;
   int64_t fresh_ = 0;                     // contributions in `missed_`

@@ -8,7 +8,7 @@
 #include "bridge/c_boundary.h"
 #include "bridge/participants.h"
 #include "bridge/record/recording.h"
-#include "bridge/told.h"
+#include "bridge/json_text.h"
 
 namespace {
 
@@ -64,7 +64,7 @@ const char* horovod_paceline_record_operations() try {
   for (auto& [id, of_set] : TheRecording().ProcessSets()) {
     ranks.emplace_back(id, of_set);
   }
-  return horovod::paceline::Told(paceline::core::Json()
+  return horovod::paceline::JsonText(paceline::core::Json()
                                      .Put("names", names)
                                      .Put("kinds", kinds)
                                      .Put("dtypes", dtypes)
@@ -95,7 +95,7 @@ PACELINE_CATCH(nullptr)
 // The fields of paceline.native.library.Pace.
 const char* horovod_paceline_record_pace() try {
   const auto pace = TheRecorder().pace();
-  return horovod::paceline::Told(
+  return horovod::paceline::JsonText(
       paceline::core::Json().Put("steps", pace.steps).Put("step_s", pace.step_s).Put("exposed_s", pace.exposed_s));
 }
 PACELINE_CATCH(nullptr)
@@ -103,7 +103,7 @@ PACELINE_CATCH(nullptr)
 // Since the library was loaded.
 const char* horovod_paceline_counters() try {
   const auto counters = TheRecorder().counters();
-  return horovod::paceline::Told(paceline::core::Json()
+  return horovod::paceline::JsonText(paceline::core::Json()
                                      .Put("coordination_rounds", counters.coordination_rounds)
                                      .Put("messages", counters.messages)
                                      .Put("tensors", counters.tensors)

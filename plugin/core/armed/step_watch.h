@@ -25,7 +25,7 @@ enum class Unarmed : int32_t {
   kBetween = 5,     // other operations between the groups of a step
   kUnequal = 6,     // steps that differ: in tensors, sizes, types, operations or factors
   kUnfit = 7,       // a message that an armed step cannot carry
-  kGaveUp = 8,      // armed steps had to be given up too often
+  kTooManyFallbacks = 8,      // armed steps had to be given up too often
 };
 // What users read of it; empty: nothing.
 const char* Words(Unarmed why);
