@@ -135,6 +135,12 @@ def after_init(library: ctypes.CDLL) -> None:
         from paceline.metrics import textfile
 
         textfile.begin(library, settings, recorded=recording is not None)
+    if settings.history is not None:
+        from paceline.history import writer
+        from paceline.history.graphs import observe
+
+        writer.begin(library, settings.history)
+    making.observe_with(None if settings.history is None else observe)
     if library.horovod_rank() == 0:
         if library.horovod_size() > 1:
             _announce_collective(settings)
@@ -180,6 +186,8 @@ def before_shutdown(library: ctypes.CDLL) -> None:
             elastic.before_reset(library)
         leave(library)
         _settle(library)
+        if (observer := sys.modules.get("paceline.history.observer")) is not None:
+            observer.end(library, reasons.failed())
         if (textfile := sys.modules.get("paceline.metrics.textfile")) is not None:
             textfile.end(library)
         _say_if_exchange_was_not_used(library)
