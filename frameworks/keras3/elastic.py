@@ -61,8 +61,8 @@ class InFlight:
         state, expected = communication().broadcast_object((self.take(), own), 0, "KerasState.in_flight")
         if own != expected:
             raise UsageError(
-                f"A rank of an elastic job has another exchange than rank 0: found {own}, expected {expected} (numbers "
-                "of its settings).",
+                f"Rank {communication().hvd.rank()} of an elastic job has another exchange than rank 0: found {own}, "
+                f"expected {expected} (numbers of its settings).",
                 "Give the optimizer the same exchange and options on all ranks.",
             )
         self.put(None)

@@ -46,7 +46,7 @@ EPILOG = (
     type=click.IntRange(0),
     default=SECONDS,
     show_default=True,
-    help="A run makes steps for at least so long.",
+    help="Minimum time of the steps of a run.",
 )
 @click.option("--verify", is_flag=True, help="Measure the best three settings and stock Horovod in turn.")
 @click.option(

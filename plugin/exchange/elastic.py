@@ -66,7 +66,12 @@ def after_init(library: ctypes.CDLL) -> None:
     taken, carried.taken = carried.taken, None
     mine = _NEW if taken is None else _LOST if carried.lost else _ALL
     met = extremes(library, 0, _LABEL, [mine])
-    if taken is None or met.reason or met.least[0] == _LOST:
+    if taken is None:
+        return
+    if met.reason or met.least[0] == _LOST:
+        if library.horovod_rank() == 0:
+            why = met.reason or "a rank lost them"
+            log(f"gradients in flight were dropped when the ranks of the elastic job changed: {why}.")
         return
     for entry, state in taken:
         if (put := entry.put()) is not None:

@@ -283,7 +283,7 @@ class Driver:
         new_s = plan.predicted[plan.policy].exposed_s
         gain_s = now_s - new_s
         if gain_s > WORTH * (measured.compute_s + now_s):
-            self._log(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
+            self._log(f"fusion={self._policy.name}{self._where}: planned again, {summary(plan, measured)}")
             self._offer(measured, model, plan, status, promise(plan, measured))
 
     def _armed(self, status: Status) -> bool:

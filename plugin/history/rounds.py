@@ -55,7 +55,7 @@ class Rounds:
         return dict(self._received)
 
     def forget(self) -> None:
-        """Read all counts anew, after a state was loaded."""
+        """Read all counts again, after a state was loaded."""
         self._full_names.clear()
 
     def _saved(self) -> Iterator[tuple[str, SavedRounds]]:

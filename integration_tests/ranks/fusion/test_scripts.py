@@ -108,7 +108,7 @@ def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
     assert lines and all(line.startswith("[0]") for line in lines), done.stderr
     # More lines only after a new plan: costs differ on a machine that has become busy.
     gradients = f"{EXCHANGED[script]} gradients in "
-    plans = (f"Paceline: fusion=optimal: {gradients}", f"Paceline: fusion=optimal: planned anew, {gradients}")
+    plans = (f"Paceline: fusion=optimal: {gradients}", f"Paceline: fusion=optimal: planned again, {gradients}")
     assert plans[0] in lines[0] and all(any(plan in line for plan in plans) for line in lines), done.stderr
 
 

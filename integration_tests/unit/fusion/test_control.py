@@ -91,7 +91,7 @@ def test_plan_is_made_again_where_that_pays() -> None:
     assert run.calls() == [*FIRST_PLAN, ControlOp.MEASURE, ControlOp.PLAN]
     assert run.bridge.asked[-1][2][0] == 2
     assert run.group_of() == [0, -1, 0, 0, 0]
-    assert "fusion=optimal: planned anew, 4 gradients in 1 message" in run.lines[1]
+    assert "fusion=optimal: planned again, 4 gradients in 1 message" in run.lines[1]
     assert [run.look(version=version) for version in (1, 2)] == [State.OFFERING, State.ACTIVE]
     assert run.to(State.WATCHING).look() is State.OFFERING
     assert run.group_of() == PAIRS

@@ -213,7 +213,7 @@ def test_sweep_has_several_sizes_up_to_all_gradients_or_the_threshold(
 @pytest.mark.parametrize(
     "answer",
     ["the ranks could not measure together", measured(steps=1), measured(steps=0, ready_s=[None] * len(TENSORS))],
-    ids=["failed", "early", "another rank counts anew"],
+    ids=["failed", "early", "another rank counts again"],
 )
 def test_measurement_that_cannot_be_used_is_repeated(answer: Measurement | str) -> None:
     run = Run().to(State.MEASURING)

@@ -229,7 +229,7 @@ def test_costs_that_drift_bring_another_trial() -> None:
     assert run.looks(100, 0) == "WATCHING OFFERING"
     drive(run, 0.9, 1.0)
     assert run.calls()[-1] is ControlOp.PLAN and bool(run.bridge.asked[-1][2][1])
-    assert "planned anew" in run.lines[2] and run.lines[3].endswith("the plan stays.")
+    assert "planned again" in run.lines[2] and run.lines[3].endswith("the plan stays.")
 
 
 def test_what_promises_next_to_nothing_or_says_what_is_merged_is_not_tried() -> None:
