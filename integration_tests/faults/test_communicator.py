@@ -104,6 +104,16 @@ def test_a_message_that_nobody_sends_blames_no_rank(rank: int, size: int) -> Non
     assert raised.value.ranks == ()
 
 
+def _meet(communicator: Any, rank: int, size: int, fails: int) -> None:
+    """Return on rank `fails` once all ranks are here; no other waits, so that its failure interrupts no rank's meeting."""
+    if rank != fails:
+        communicator.send(fails, 9, b"here")
+        return
+    for other in range(size):
+        if other != fails:
+            communicator.wait(communicator.receive(other, 9, bytearray(4)))
+
+
 def _fails(communicator: Any, rank: int) -> None:
     try:
         raise ValueError(f"layer 7 of rank {rank} found 3 columns")
@@ -138,7 +148,7 @@ def test_a_failure_notice_ends_all_with_its_text(rank: int, size: int) -> None:
     others: list[Callable[[Any, int, int], None]] = [_waits, _computes, _reduces]
     for fails in range(size):  # one world each
         communicator = _communicator()
-        hvd.barrier()
+        _meet(communicator, rank, size, fails)
         if rank == fails:
             time.sleep(0.3)
             _fails(communicator, rank)
@@ -156,10 +166,8 @@ def test_a_failure_notice_ends_all_with_its_text(rank: int, size: int) -> None:
 
 @ranks(2, fresh=True)
 def test_the_end_of_a_long_failure_notice_is_received(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
     communicator = _communicator()
-    hvd.barrier()
+    _meet(communicator, rank, size, fails=1)
     if rank == 1:
         communicator.notify_failure("begin" + "é" * NOTICE_BYTES + "end")
     with pytest.raises(StageFailed) as raised:
