@@ -48,8 +48,8 @@ def line(epoch: int, epochs: int, step: int, steps: int, loss: float, accuracy: 
 def conclude(hvd: Any, path: Path | None, **result: Any) -> None:
     """Print rank 0's result and the state of merging, for compare_exchanges.py, and write it to `path`."""
     merging = hvd.fusion_report()
-    told = ("policy", "state", "reason", "trial")
-    result["fusion"] = {name: getattr(merging, name) for name in told}
+    fields = ("policy", "state", "reason", "trial")
+    result["fusion"] = {name: getattr(merging, name) for name in fields}
     print("RESULT " + json.dumps(result), flush=True)
     if path:
         path.write_text(json.dumps(result))

@@ -38,11 +38,11 @@ def scatter(rank: int, size: int, number: int, largest: int, armed: bool, seed: 
     import numpy as np
 
     import paceline.torch as hvd
+    from paceline.native.communicator import Communicator
     from paceline.native.library import loaded
-    from paceline.native.mail import Mail
 
     hvd.init()
-    mail = Mail(loaded("torch"))
+    communicator = Communicator(loaded("torch"))
     steps, step, hand = TorchSteps(rank, size, STEP_SIZES), 0, None
     if armed:
         hand, step = arm(steps.step, "beside.", STEP_GROUPS)
@@ -51,8 +51,8 @@ def scatter(rank: int, size: int, number: int, largest: int, armed: bool, seed: 
     for turn in range(number):
         rows = dice.choice([1, size, size + 1, 3 * size - 1])
         columns = max(1, int(dice.choice([largest, largest // 100, 100, 3]) * dice.random()) // rows)
-        receive = mail.receive((rank - 1) % size, TAG, got.data)
-        send = mail.send((rank + 1) % size, TAG, letter.data)
+        receive = communicator.receive((rank - 1) % size, TAG, got.data)
+        send = communicator.send((rank + 1) % size, TAG, letter.data)
         large = [_part(rank, turn, 50_000 * (n + 1)) for n in range(4)]
         handles = [hvd.allreduce_async(one, op=hvd.Sum, name=f"large.{n}") for n, one in enumerate(large)]
         for name in STEP_SIZES:
@@ -64,8 +64,8 @@ def scatter(rank: int, size: int, number: int, largest: int, armed: bool, seed: 
         step += 1
         for one, handle in zip(large, handles, strict=True):
             assert (hvd.synchronize(handle) == _sum(one, rank, size)).all(), f"rank {rank}, turn {turn}: an allreduce"
-        mail.wait(receive)
-        mail.wait(send)
+        communicator.wait(receive)
+        communicator.wait(send)
         assert (got == (rank - 1) % size).all(), f"rank {rank}, turn {turn}: a stage's message"
         shares = [rows // size + (one < rows % size) for one in range(size)]
         begin = sum(shares[:rank])
@@ -75,7 +75,7 @@ def scatter(rank: int, size: int, number: int, largest: int, armed: bool, seed: 
         assert not wrong, f"rank {rank}, turn {turn}: {wrong} of {wanted.numel()} values ({rows} x {columns}) wrong"
     said = str(state())
     hvd.barrier()
-    mail.close()
+    communicator.close()
     if hand is not None:
         hand.end()
     return said

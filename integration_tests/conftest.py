@@ -88,7 +88,7 @@ def _world(item: pytest.Item) -> tuple[str, str, int]:
 
 
 @pytest.fixture(autouse=True)
-def _options_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test's variables count at once, without an init()."""
     monkeypatch.setattr(config, "_current", None)
 

@@ -39,7 +39,7 @@ from integration_tests.support.ranks import World
 CALLS = 40  # of each name in a turn
 COLLECTIVES = ("linear", "ring", "direct", "doubling", "auto")
 ARMED_STEPS = 100  # in a turn
-PATIENCE_S = 1.0  # of a group: a sanitizer makes ranks slow
+TIMEOUT_S = 1.0  # of a group: a sanitizer makes ranks slow
 TURN_TIMEOUT_S = 300.0
 
 # Shows that a race is reported in the ranks, before none is believed. Reports have the library's name without a path.
@@ -99,7 +99,7 @@ def partial(rank: int, size: int, seed: int) -> int:
 
 def armed(rank: int, size: int, seed: int) -> int:
     """Steps under plans that change; how many were armed. Every sum is checked."""
-    return torch_steps(rank, size, ARMED_STEPS, seed, PATIENCE_S)
+    return torch_steps(rank, size, ARMED_STEPS, seed, TIMEOUT_S)
 
 
 # Several messages of a round in flight, which end in an order of each rank's own.

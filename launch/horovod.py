@@ -24,13 +24,13 @@ def _progress() -> Iterator[Callable[[str, float | None], None]]:
     """Context with the build's progress callback: a bar on a terminal, otherwise an occasional line."""
     output = console.err()
     if not output.is_terminal:
-        told = -1.0
+        reported = -1.0
 
         def plain(line: str, done: float | None) -> None:
-            nonlocal told
-            begins_anew = done is None or done < told
-            if begins_anew or told < 0 or done in (0.0, 1.0) or done >= told + LINE_EVERY:  # type: ignore[operator]
-                told = done or 0.0
+            nonlocal reported
+            restarts = done is None or done < reported
+            if restarts or reported < 0 or done in (0.0, 1.0) or done >= reported + LINE_EVERY:  # type: ignore[operator]
+                reported = done or 0.0
                 share = "" if done in (None, 0.0, 1.0) else f"[{done:.0%}] "
                 output.print(share + line, markup=False, soft_wrap=True)
 

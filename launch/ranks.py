@@ -57,9 +57,9 @@ def run(
         on_line(last[-1])
 
     output = Output(said, said)
-    told = {**environ, reports.VARIABLE: reports.FAILURES}
+    reporting = {**environ, reports.VARIABLE: reports.FAILURES}
     try:
-        code = call(command, told, output.out, output.err, limit_s=limit_s)
+        code = call(command, reporting, output.out, output.err, limit_s=limit_s)
     except UserError as error:
         raise UserError(error.problem, f"{error.remedy} The output of all ranks: {output.file()}") from None
     verdict = output.ended(code)

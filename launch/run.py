@@ -81,11 +81,11 @@ def job(
     mistakes.check(asked, named, command)
     # With --output-filename horovodrun writes the output of ranks to the user's files: no progress lines there.
     progress = settings.progress and not asked.output_filename
-    told = flags.environment({"progress": config.as_text(progress)})
-    told[reports.VARIABLE] = reports.FAILURES if asked.output_filename else reports.ALL
+    own = flags.environment({"progress": config.as_text(progress)})
+    own[reports.VARIABLE] = reports.FAILURES if asked.output_filename else reports.ALL
     words = [*begin, *hosts.plain(horovodrun_arguments, asked, named), *command]
     unknown = asked.host_discovery_script or "found out by horovodrun"
-    return Job(words, {**environ, **told}, start.ranks_of_hosts(asked, named), unknown, progress)
+    return Job(words, {**environ, **own}, start.ranks_of_hosts(asked, named), unknown, progress)
 
 
 def call(job: Job) -> int:
@@ -123,7 +123,7 @@ def finished(job: Job, enough: Enough, show: tuple[str, str] = ("stdout", "stder
     code = interrupts.INTERRUPTED
     interrupted = True
     try:
-        with begun.told() if job.progress else contextlib.nullcontext():
+        with begun.reporting() if job.progress else contextlib.nullcontext():
             code = processes.call(job.words, job.environ, output.out, output.err, enough=over)
             interrupted = False
     finally:
@@ -136,12 +136,12 @@ def finished(job: Job, enough: Enough, show: tuple[str, str] = ("stdout", "stder
 
 def shown(job: Job) -> list[str]:
     """Return hosts (as comments), variables and command that would be used, in shell syntax."""
-    told = sorted(name for name in job.environ if name.startswith((config.PREFIX, "HOROVOD_", variables.PLANS)))
+    names = sorted(name for name in job.environ if name.startswith((config.PREFIX, "HOROVOD_", variables.PLANS)))
     by_host = start.by_host(job.ranks)
     return [
         *(f"# {host}: rank {', '.join(map(str, ranks))}" for host, ranks in by_host.items()),
         *([f"# hosts: {job.hosts}"] if job.hosts and not by_host else []),
-        *(f"{name}={shlex.quote(job.environ[name])}" for name in told),
+        *(f"{name}={shlex.quote(job.environ[name])}" for name in names),
         shlex.join(job.words),
     ]
 

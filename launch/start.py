@@ -15,7 +15,7 @@ from paceline.failure.reports import Came, Reduced, Report
 from paceline.launch.status import StatusLine
 
 # Times at which a slow start is reported without a terminal.
-TELL_AFTER_S = (15.0, 60.0, 300.0, 900.0)
+REPORT_AFTER_S = (15.0, 60.0, 300.0, 900.0)
 _TICK_S = 0.5
 _MOST_NAMED = 4
 
@@ -66,12 +66,12 @@ class Start:
         self._came: set[int] = set()
         self._begin_s = clock()
         self._all_up = self._stepped = False
-        self._told = 0  # number of TELL_AFTER_S reported
+        self._reported = 0  # number of REPORT_AFTER_S reported
         self._lock = threading.RLock()
         self._over = threading.Event()
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def reporting(self) -> Iterator[None]:
         """Context in which a slow start is reported as it proceeds."""
 
         def run() -> None:
@@ -116,10 +116,10 @@ class Start:
                 return
             passed_s = self._passed_s()
             # Stop after a while: the script may never reduce.
-            self._line.show(f"{self._state()} {passed_s:.0f} s" if passed_s < TELL_AFTER_S[-1] else "")
-            due = self._told < len(TELL_AFTER_S) and passed_s >= TELL_AFTER_S[self._told]
+            self._line.show(f"{self._state()} {passed_s:.0f} s" if passed_s < REPORT_AFTER_S[-1] else "")
+            due = self._reported < len(REPORT_AFTER_S) and passed_s >= REPORT_AFTER_S[self._reported]
             if due:
-                self._told += 1
+                self._reported += 1
                 if not (self._all_up or self._line.shown):
                     self._note(f"{self._state()} {passed_s:.0f} s")
 

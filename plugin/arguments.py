@@ -12,11 +12,11 @@ from paceline.config import exchange_of_variables
 from paceline.errors import UsageError, UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
+from paceline.log import log
 from paceline.option import nearest
 from paceline.registry.codecs import BFLOAT16, CODECS
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS, IN_RANK_ORDER, OF_CODECS
 from paceline.registry.exchanges import DECLARATIONS, NAMES, declaration_of, named
-from paceline.telling import tell
 
 
 def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
@@ -145,15 +145,15 @@ def _variable(option: str) -> str:
     return f"{config.PREFIX}{option.upper()}"
 
 
-def told_where_it_acts(rank: int) -> None:
+def warn_weight_unused(rank: int) -> None:
     """Report once, on rank 0, that PACELINE_WEIGHT has no effect on optimizers of PyTorch and on tapes."""
     if rank == 0 and config.settings().weight == config.SAMPLES:
-        _tell_where_it_acts()
+        _warn_weight_unused()
 
 
 @functools.cache
-def _tell_where_it_acts() -> None:
-    tell(
+def _warn_weight_unused() -> None:
+    log(
         "PACELINE_WEIGHT=samples acts in Model.fit of Keras alone: here the script gives weights "
         "(docs/guides/weights.md)."
     )

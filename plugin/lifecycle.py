@@ -25,6 +25,7 @@ from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
 from paceline.leaving import reasons
 from paceline.leaving.leave import leave
+from paceline.log import log
 from paceline.native.interruptible import LOOK_S
 from paceline.native.library import library_name
 from paceline.native.prototypes import declare
@@ -38,7 +39,6 @@ from paceline.record.trace import Costs, part_path, write
 from paceline.registry import making
 from paceline.registry.collectives import AUTO
 from paceline.registry.policies import THRESHOLD
-from paceline.telling import tell
 
 uncaught.install()
 
@@ -119,7 +119,7 @@ def after_init(library: ctypes.CDLL) -> None:
             Stop, lambda: Stop(library, recording.path, settings.record_stop, lambda: _write(library, recording.path))
         )
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(variables.environ())):
-        tell(mistake)
+        log(mistake)
     _agree_on_network(library, settings)
     kept = recording is not None or settings.metrics is not None
     if settings.metrics is not None:
@@ -132,13 +132,13 @@ def after_init(library: ctypes.CDLL) -> None:
         if progress.asked():
             progress.watch(library, recorded=kept)
         for sentence in settings.without_effect():
-            tell(sentence)
+            log(sentence)
 
 
 def _announce_collective(settings: config.Settings) -> None:
     choice = choice_asked()
     if choice.lossy and "collective" not in settings.given():
-        tell(f"PACELINE_CODEC={choice.codec}: messages go by collective={choice.collective}.")
+        log(f"PACELINE_CODEC={choice.codec}: messages go by collective={choice.collective}.")
 
 
 def _agree_on_network(library: ctypes.CDLL, settings: config.Settings) -> None:
@@ -153,7 +153,7 @@ def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
     if failed or making.given() or making.explained() or library.horovod_size() == 1 or library.horovod_rank() != 0:
         return
     if not exchange_of_variables().synchronous:
-        tell(
+        log(
             f"PACELINE_EXCHANGE={config.settings().exchange} had no effect: no optimizer and no tape was wrapped, and "
             "what a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or "
             "the tape with hvd.DistributedGradientTape."
@@ -215,4 +215,4 @@ def _write_all() -> None:
         try:
             _write(library, recording.path)
         except UserError as error:  # the exit of the process must not fail for it
-            tell(str(error))
+            log(str(error))

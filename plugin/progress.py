@@ -41,7 +41,7 @@ def came_to_init() -> None:
     global _came
     if not _came:
         _came = True
-        _tell(reports.Came(host()), f"came to hvd.init() on {host()}")
+        _send_report(reports.Came(host()), f"came to hvd.init() on {host()}")
 
 
 def watch(library: ctypes.CDLL, recorded: bool) -> None:
@@ -92,7 +92,7 @@ class _FirstAllreduce:
                 self._done = True
                 if not self._recorded and process(self._library).find(StepsKept) is None:
                     self._library.horovod_paceline_record_stop()
-                _tell(reports.Reduced(), "the first allreduce is done")
+                _send_report(reports.Reduced(), "the first allreduce is done")
             return self._done
 
     def _reduced(self) -> bool:
@@ -103,7 +103,7 @@ class _FirstAllreduce:
         )
 
 
-def _tell(report: reports.Came | reports.Reduced, sentence: str) -> None:
+def _send_report(report: reports.Came | reports.Reduced, sentence: str) -> None:
     if reports.asked(reports.ALL):
         reports.send(report)
     else:

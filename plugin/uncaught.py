@@ -9,7 +9,7 @@ from types import TracebackType
 
 from paceline.errors import UserError
 from paceline.failure import consequences, excerpt, reports
-from paceline.telling import tell
+from paceline.log import log
 
 
 def report(error: BaseException) -> reports.Failed:
@@ -24,8 +24,8 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
     if reports.asked():
         reports.send(report(error))
     if isinstance(error, UserError):
-        tell(f"Error in {excerpt.place(trace) or 'Paceline'}: {error.problem}")
-        tell(error.remedy)
+        log(f"Error in {excerpt.place(trace) or 'Paceline'}: {error.problem}")
+        log(error.remedy)
         return
     # In one write: Horovod's threads write to standard error at the same time, as its connections end.
     with contextlib.redirect_stderr(io.StringIO()) as shown:

@@ -166,8 +166,8 @@ def main() -> None:
         for coding in chosen.codings.split(","):
             result = train(case, coding, seed, steps)
             if hvd.rank() == 0:
-                told = {"model": chosen.model, "coding": coding, "seed": seed, "steps": steps, **result}
-                print("RESULT " + json.dumps(told), flush=True)
+                row = {"model": chosen.model, "coding": coding, "seed": seed, "steps": steps, **result}
+                print("RESULT " + json.dumps(row), flush=True)
     hvd.shutdown()
 
 

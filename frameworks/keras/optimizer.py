@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paceline.codecs.travel import Travel
+from paceline.codecs.encoding import Encoding
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.gradient_arguments import asked
@@ -109,7 +109,7 @@ def DistributedOptimizer(
             groups=groups if groups is not None else (num_groups or None),
             scale_local_gradients=scale_local_gradients,
             exchange=exchange_of(found.exchange),
-            travel=Travel(loaded(wire.LIBRARY), process_set, found.choice),
+            encoding=Encoding(loaded(wire.LIBRARY), process_set, found.choice),
             weight=weight,
         ),
     )

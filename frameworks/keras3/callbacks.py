@@ -13,7 +13,7 @@ from paceline.keras3.optimizer import find
 from paceline.keras3.state import broadcast_state, build_optimizer, shared_variables
 from paceline.keras3.update import communication
 from paceline.keras3.weighing import SAMPLES
-from paceline.telling import tell
+from paceline.log import log
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -53,7 +53,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         own_step = type(self.model).train_step is not keras.Model.train_step
         unwrapped = isinstance(optimizer, keras.optimizers.Optimizer) and find(optimizer) is None
         if unwrapped and not own_step and wire.hvd.size() > 1:
-            tell(
+            log(
                 f"rank {wire.hvd.rank()}: expected a wrapped optimizer in a model that all ranks train, found "
                 f"{getattr(optimizer, 'name', '')!r}, whose gradients stay on their rank. Models of ranks will differ: "
                 "give compile() the result of hvd.DistributedOptimizer(optimizer)."

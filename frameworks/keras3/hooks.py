@@ -38,9 +38,9 @@ def install(tensorflow: Any) -> None:
 
 # Paceline sets `exchange` while it wraps an optimizer itself; otherwise the environment variables decide.
 BY_VARIABLES = object()
-# `Settings.exchange` and `Settings.travel` for optimizers that Horovod's function wraps.
+# `Settings.exchange` and `Settings.encoding` for optimizers that Horovod's function wraps.
 exchange: Any = BY_VARIABLES
-travel: Any = BY_VARIABLES
+encoding: Any = BY_VARIABLES
 
 
 def _exchange() -> Any:
@@ -55,16 +55,16 @@ def _exchange() -> Any:
     return maker(exchange_of_variables(), TensorFlowWire)
 
 
-def _travel(process_set: Any) -> Any:
-    if travel is not BY_VARIABLES:
-        return travel
+def _encoding(process_set: Any) -> Any:
+    if encoding is not BY_VARIABLES:
+        return encoding
     if not variables.given("collective", "codec", "exchange"):
         return None
     from paceline.arguments import choice_asked
-    from paceline.codecs.travel import Travel
+    from paceline.codecs.encoding import Encoding
     from paceline.native.library import loaded
 
-    return Travel(loaded("tensorflow"), process_set, choice_asked())
+    return Encoding(loaded("tensorflow"), process_set, choice_asked())
 
 
 def local_weights(keras: Any, local_layers: Any) -> list[Any]:
@@ -99,7 +99,7 @@ def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> A
             "Set KERAS_BACKEND=tensorflow, or use paceline.keras, which also serves KERAS_BACKEND=torch.",
         )
     prefix = name or f"Distributed{type(optimizer).__name__}"
-    own = {"exchange": _exchange(), "travel": _travel(choices["process_set"])}
+    own = {"exchange": _exchange(), "encoding": _encoding(choices["process_set"])}
     return distribute(optimizer, Settings(name=prefix, average=hvd.Average, **own, **choices))
 
 

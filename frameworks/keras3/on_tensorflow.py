@@ -193,7 +193,7 @@ class Reducer(Reduction):
                 return exchanged(exchange, tensors, buckets, groups)
         else:
             alone = dataclasses.replace(settings, groups=None)
-            self._begin_travel(grads, indices, groups)
+            self._begin_encoding(grads, indices, groups)
 
             def reduce(tensors: Sequence[Any]) -> list[Any]:
                 return _reduce(tensors, alone, indices, groups)
@@ -202,17 +202,17 @@ class Reducer(Reduction):
             return reduce(grads)
         return list(self._compiled(reduce, indices, groups)(grads))
 
-    def _begin_travel(self, grads: Sequence[Any], indices: Sequence[int], groups: Sequence[Sequence[int]]) -> None:
+    def _begin_encoding(self, grads: Sequence[Any], indices: Sequence[int], groups: Sequence[Sequence[int]]) -> None:
         """Prepare codec and collective of each message here, because compiled steps run no Python."""
-        travel = self._settings.travel
-        if travel is None:
+        encoding = self._settings.encoding
+        if encoding is None:
             return
-        travel.meet(self._settings.name)
+        encoding.meet(self._settings.name)
         for group in groups:
             dense, many, name = _dense_of(grads, self._settings, indices, group)
             members = [indices[position] for position in dense]
             if dense:
-                travel.begin(name, functools.partial(full_names, name, len(dense)), members, many)
+                encoding.begin(name, functools.partial(full_names, name, len(dense)), members, many)
 
     def _enter_graph(self) -> bool:
         """Return whether operations of this graph can have the exchange's names: a graph may hold each name once.

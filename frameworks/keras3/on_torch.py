@@ -67,8 +67,8 @@ def _start_dense(tensors: Sequence[Any], settings: Settings, indices: Sequence[i
     if not tensors:
         return list
     name = settings.bucket(indices, tensors)
-    if settings.travel is not None:
-        settings.travel.begin(name, lambda: full_names(name, len(tensors)), indices, tensors)
+    if settings.encoding is not None:
+        settings.encoding.begin(name, lambda: full_names(name, len(tensors)), indices, tensors)
     return start(tensors, settings, name)
 
 
@@ -115,8 +115,8 @@ class Reducer(Reduction):
             return tensors
         groups = split(self._settings.groups, keys, key_of)
         if self.exchange is None:
-            if self._settings.travel is not None:
-                self._settings.travel.meet(self._settings.name)
+            if self._settings.encoding is not None:
+                self._settings.encoding.meet(self._settings.name)
             return _reduce(tensors, self._settings, indices, groups)
         buckets = self.exchange.wire.buckets(indices, groups, tensors)
         self.exchange.begin(buckets)

@@ -71,7 +71,7 @@ class Distributed:
     @weight.setter
     def weight(self, weight: Any) -> None:
         if self._distributed.weigh(weight):
-            _compile_anew(self)
+            _compile_again(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras would treat a variable as one of the optimizer's, to be saved and broadcast.
@@ -136,8 +136,8 @@ class Distributed:
         if distributed.exchange is not None:
             state: dict[str, Any] | None = distributed.exchange.state()
             return state
-        travel = distributed.settings.travel
-        return None if travel is None else with_residuals(None, travel.state(), Sync.tag)
+        encoding = distributed.settings.encoding
+        return None if encoding is None else with_residuals(None, encoding.state(), Sync.tag)
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
         """Continue with gradients in flight from `in_flight`.
@@ -151,12 +151,12 @@ class Distributed:
                     "Gradients in flight were given to an optimizer with a synchronous exchange.",
                     "Use the exchange that the state was saved with, or drain() before saving.",
                 )
-            if distributed.settings.travel is not None:
-                distributed.settings.travel.load(None if state is None else without_residuals(state)[1])
+            if distributed.settings.encoding is not None:
+                distributed.settings.encoding.load(None if state is None else without_residuals(state)[1])
             return
         if state is None:
             distributed.exchange.forget()
-            distributed.exchange.wire.travel.load(None)
+            distributed.exchange.wire.encoding.load(None)
             return
         in_flight = state["in_flight"]
         if not self.built:  # type: ignore[attr-defined]
@@ -333,7 +333,7 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
 
     install(find)
     if optimizer.built:
-        _compile_anew(optimizer)
+        _compile_again(optimizer)
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         optimizer.inner_optimizer = distribute(inner, settings)
@@ -347,7 +347,7 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     return result
 
 
-def _compile_anew(optimizer: Any) -> None:
+def _compile_again(optimizer: Any) -> None:
     """Make models that trained with `optimizer` compile their step again; on TensorFlow the old step would not change.
 
     Assigning model.optimizer does not notify a model, and a compiled step does not read it.

@@ -17,7 +17,7 @@ class Settings:
 
     `groups`: None, a number of groups, or lists of variables whose gradients form one message each. `exchange`: None
     for a synchronous exchange; else a function of the settings that makes Paceline's (paceline.exchange.base) for one
-    optimizer. `travel`: codec and collective (paceline.codecs.travel); None: from the environment variables. `weight`:
+    optimizer. `encoding`: codec and collective (paceline.codecs.encoding); None: from the environment variables. `weight`:
     weight of this rank's gradients (paceline.keras3.weighing).
     """
 
@@ -35,7 +35,7 @@ class Settings:
     groups: int | Sequence[Sequence[Any]] | None = None
     scale_local_gradients: bool = True
     exchange: Any = None
-    travel: Any = None
+    encoding: Any = None
     weight: Any = None
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Settings:
         """Values compiled into a reduction, besides groups: settings with equal values may share it."""
         return (
             self.name, self.op, self.process_set.process_set_id, self.process_set, self.compression,
-            self.device_dense, self.device_sparse, self.prescale, self.postscale, self.travel and self.travel.choice,
+            self.device_dense, self.device_sparse, self.prescale, self.postscale, self.encoding and self.encoding.choice,
         )  # fmt: skip
 
     def operation(self, kind: str, index: int, mark: str = "") -> str:
@@ -84,7 +84,7 @@ class Settings:
 
     def bucket(self, indices: Sequence[int], like: Sequence[Any]) -> str:
         """Name of the operation that carries the gradients of these variables; `like` has their types."""
-        mark = "" if self.travel is None else self.travel.choice_of(like).mark
+        mark = "" if self.encoding is None else self.encoding.choice_of(like).mark
         return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0], mark)
 
 

@@ -123,7 +123,7 @@ class State:
         self.announced = (self.wire.here(), keys, [weakref.ref(grad) for grad in grads if grad is not None])
 
     @property
-    def travels(self) -> bool:
+    def exchanges(self) -> bool:
         """True if an exchange of Paceline is configured and there are other ranks."""
         return self.exchange is not None and self.wire.takes_part(self.settings.process_set)
 
@@ -150,20 +150,20 @@ def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> li
     state = optimizer._distributed
     keys = [optimizer._var_key(variable) for variable in variables]
     result = list(grads)
-    travelling = []
+    exchanged = []
     for position, (grad, key) in enumerate(zip(grads, keys)):
         if grad is not None and key not in state.local:
-            travelling.append(position)
+            exchanged.append(position)
         elif grad is not None and state.settings.scale_local_gradients:
             result[position] = state.reduce.scale_local(grad)
     known = indices_of(optimizer, keys)
     reduced = state.reduce(
-        [grads[position] for position in travelling],
-        [keys[position] for position in travelling],
-        [known[position] for position in travelling],
+        [grads[position] for position in exchanged],
+        [keys[position] for position in exchanged],
+        [known[position] for position in exchanged],
         optimizer._var_key,
     )
-    for position, grad in zip(travelling, reduced):
+    for position, grad in zip(exchanged, reduced):
         result[position] = grad
     return result
 
@@ -177,7 +177,7 @@ def indices_of(optimizer: Any, keys: Sequence[Any]) -> list[int]:
 def accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
     """Reduce gradients now, or after `backward_passes_per_step` passes; weighted if there is a weight."""
     state: State = optimizer._distributed
-    travels = [
+    exchanged = [
         grad is not None and optimizer._var_key(variable) not in state.local for grad, variable in zip(grads, variables)
     ]
     return combined(
@@ -186,7 +186,7 @@ def accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[A
         state.settings,
         state.weight_now(),
         grads,
-        travels,
+        exchanged,
         lambda given: _accumulate(optimizer, given, variables),
     )
 
@@ -282,7 +282,7 @@ def _update_after_checks(
         with state.update([]):
             update(grads)
 
-    if state.travels and (announced or not averaged):
+    if state.exchanges and (announced or not averaged):
         known = indices_of(optimizer, [optimizer._var_key(variable) for variable in variables])
         run = _where_answered(optimizer, run, dict(zip(known, variables)))
     if state.accumulator is None or (averaged and not announced):

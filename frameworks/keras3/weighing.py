@@ -31,7 +31,7 @@ def check(weight: Any, settings: Any, by_samples: bool = True, origin: str = "")
     against = {
         "an op other than Average": settings.op != settings.average,
         "compression=": getattr(settings.compression, "__name__", "NoneCompressor") != "NoneCompressor",
-        "a codec": settings.travel is not None and settings.travel.choice.lossy,
+        "a codec": settings.encoding is not None and settings.encoding.choice.lossy,
     }
     found = next((words for words, present in against.items() if present), "")
     if found:
@@ -73,10 +73,10 @@ def combined(
     settings: Any,
     weight: Any,
     grads: Sequence[Any],
-    travels: Sequence[bool],
+    exchanged: Sequence[bool],
     reduce: Callable[[list[Any]], list[Any]],
 ) -> list[Any]:
-    """Reduce gradients with `reduce`, weighted; `travels`: True for gradients that are exchanged.
+    """Reduce gradients with `reduce`, weighted; `exchanged`: True for gradients that are exchanged.
 
     `wire`: paceline.keras3.on_tensorflow or on_torch; `reducer`: its Reducer, of `settings`. Without a weight (None)
     results are those of `reduce`. A gradient that stays here is weighted over the passes of its rank. Raises UsageError
@@ -90,14 +90,14 @@ def combined(
     w = wire.checked(wire.native(weight), wire.hvd.rank())
     flats = [
         None if grad is None else wire.with_weight(grad, w, reducer.dense or not goes)
-        for grad, goes in zip(grads, travels)
+        for grad, goes in zip(grads, exchanged)
     ]
     # A rank without peers submits nothing: no exchange has divided.
     divided = exchange is not None and exchange.divides and wire.takes_part(settings.process_set)
     if exchange is not None:
         exchange.around.worked(w)
     means: list[Any] = []
-    for flat, grad, goes in zip(reduce(flats), grads, travels):
+    for flat, grad, goes in zip(reduce(flats), grads, exchanged):
         mean = None if grad is None else wire.mean_of(flat, grad, divided and goes)
         if grad is not None and not goes and settings.scale_local_gradients:
             mean = reducer.scale_local(mean)  # again: the mean has lost a factor common to elements and weight

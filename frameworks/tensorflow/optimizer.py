@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.codecs.travel import Travel
+from paceline.codecs.encoding import Encoding
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.gradient_arguments import asked
@@ -100,13 +100,13 @@ def DistributedOptimizer(
 
     found.check(compression, hvd.Compression.none)
     found.fuse("tensorflow")
-    before = hooks.exchange, hooks.travel
+    before = hooks.exchange, hooks.encoding
     hooks.exchange = maker(found.exchange, TensorFlowWire)
-    hooks.travel = Travel(loaded("tensorflow"), process_set, found.choice)
+    hooks.encoding = Encoding(loaded("tensorflow"), process_set, found.choice)
     try:
         made = horovod.tensorflow.keras.DistributedOptimizer(optimizer, **given)
     finally:
-        hooks.exchange, hooks.travel = before
+        hooks.exchange, hooks.encoding = before
     if weight is not None:
         find(made).weight = weight
     return made

@@ -27,7 +27,7 @@ def test_the_command_runs_on_host0_and_its_status_passes_through() -> None:
     assert done.stderr == "Emulated cluster, link rate 1gbit; horovodrun -H host0:3,host1:3\n"
 
 
-def test_the_latency_is_told() -> None:
+def test_the_latency_is_reported() -> None:
     done = run("--hosts", "2", "--latency", "2ms", "--", "ssh", "host1", "hostname")
     assert (done.returncode, done.stdout) == (0, "host1\n"), done.stderr
     assert "link rate unlimited, latency 2ms one way; horovodrun" in done.stderr

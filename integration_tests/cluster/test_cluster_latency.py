@@ -154,7 +154,7 @@ def test_a_cluster_whose_switch_was_killed_says_so(capsys: pytest.CaptureFixture
     assert "ended before the cluster" in capsys.readouterr().err
 
 
-def test_frames_that_were_dropped_are_told_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_frames_that_were_dropped_are_reported_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     with Cluster(hosts=2, latency="1ms") as cluster:
         printed(cluster, FLOOD, cluster.addresses[1], "1", "1")  # its neighbour is known from now on
         [switch] = processes_at_switch(cluster.tag)

@@ -148,7 +148,7 @@ def test_a_job_that_is_cancelled_stays_so(slurm: Slurm, tmp_path: Path) -> None:
     assert "put back" not in job.log()
 
 
-def test_a_requeue_by_slurm_begins_the_job_anew(slurm: Slurm, tmp_path: Path) -> None:
+def test_a_requeue_by_slurm_restarts_the_job(slurm: Slurm, tmp_path: Path) -> None:
     job = Submitted(slurm, tmp_path, *DIGITS, "--epochs", "30", options=("--restarts", "1"))
     job.wait_for("in its first steps", job.trains(1))
     slurm.ask("scontrol", "requeue", job.number)

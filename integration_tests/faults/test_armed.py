@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import SLOW_CLOSE_MS, kill_in, train_in_steps
-from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, state
+from integration_tests.support.arming import ARMED, TIMEOUT_S, TorchSteps, arm, state
 from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
@@ -95,17 +95,17 @@ def _stops(rank: int, size: int) -> None:
 
     hvd.init()
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "faults.", GROUPS, patience_s=PATIENCE_S)
+    hand, step = arm(steps.step, "faults.", GROUPS, timeout_s=TIMEOUT_S)
     for number in range(step, step + 8):
         for name in NAMES:
             if rank == 1 and number == step + 2 and name == NAMES[3]:
-                hand.wait(lambda: state().given_up == 1)
+                hand.wait(lambda: state().fallbacks == 1)
             steps.start(name, number)
         for name in NAMES:
             steps.finish(name, number)
     hvd.barrier()
-    assert state().given_up == 1, state()
-    assert ("did not come in time" if rank == 1 else "another rank") in state().given_up_because, state()
+    assert state().fallbacks == 1, state()
+    assert ("did not come in time" if rank == 1 else "another rank") in state().fallback_reason, state()
     hand.end()
 
 
@@ -122,7 +122,7 @@ def _is_late(rank: int, size: int) -> None:
 
     hvd.init()
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "faults.", GROUPS, patience_s=30.0)
+    hand, step = arm(steps.step, "faults.", GROUPS, timeout_s=30.0)
     for number in range(step, step + 4):
         for name in NAMES:
             if rank == 1 and number == step + 1 and name == NAMES[3]:

@@ -1,6 +1,6 @@
 """C entry points: an exception becomes an error of the caller; it used to end the process.
 
-A transport (`mail`) that another thread had closed was dereferenced, which is a segmentation fault.
+A transport (`communicator`) that another thread had closed was dereferenced, which is a segmentation fault.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BRIDGE = Path(paceline.__file__).parent / "bridge"
 _ENTRY = re.compile(r"^(?:void|int32_t|int64_t|double|const \w+\*) horovod_paceline_(\w+)\(", re.MULTILINE)
 # They cannot throw.
 _PLAIN = {"interface", "take_error"}
-_NO_MAIL = 999
+_NO_COMMUNICATOR = 999
 
 # Calls that fail inside: no memory has a negative size, and no transport has this number.
 _CALLS: list[tuple[str, tuple[Any, ...]]] = [
@@ -27,14 +27,14 @@ _CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("agree_min_max", (0, b"boundary", -1, None, None, None, 1.0)),
     ("network", (2, 1.0, 1.0, 1, -1, None, None, None, None)),
     ("residual_put", (b"boundary", 0, None, -1)),
-    ("mail_send", (_NO_MAIL, 0, 1, None, 0)),
-    ("mail_receive", (_NO_MAIL, 0, 1, None, 0)),
-    ("mail_wait", (_NO_MAIL, 1, 0.0)),
-    ("mail_give_up", (_NO_MAIL, 1, 0.0)),
-    ("mail_alarm", (_NO_MAIL, b"text")),
-    ("mail_why", (_NO_MAIL, None, 0)),
+    ("communicator_send", (_NO_COMMUNICATOR, 0, 1, None, 0)),
+    ("communicator_receive", (_NO_COMMUNICATOR, 0, 1, None, 0)),
+    ("communicator_wait", (_NO_COMMUNICATOR, 1, 0.0)),
+    ("communicator_abort", (_NO_COMMUNICATOR, 1, 0.0)),
+    ("communicator_notify_failure", (_NO_COMMUNICATOR, b"text")),
+    ("communicator_why", (_NO_COMMUNICATOR, None, 0)),
 ]
-_TELLING = {"register", "agree_min_max", "network"}  # they have room for an error
+_WITH_ERROR = {"register", "agree_min_max", "network"}  # they have room for an error
 
 
 def _fails(_rank: int, _size: int, name: str, arguments: tuple[Any, ...]) -> None:
@@ -43,7 +43,7 @@ def _fails(_rank: int, _size: int, name: str, arguments: tuple[Any, ...]) -> Non
 
     hvd.init()
     entry = getattr(loaded("torch"), f"horovod_paceline_{name}")
-    if name in _TELLING:
+    if name in _WITH_ERROR:
         error = ctypes.create_string_buffer(200)
         assert entry(*arguments, error, 200) == -1
         assert error.value

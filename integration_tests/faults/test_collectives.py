@@ -88,14 +88,14 @@ def _by_another_collective(rank: int, size: int) -> str:
     return "passed for a sum"
 
 
-def test_ranks_that_carry_a_message_differently_are_told_both_sides() -> None:
+def test_ranks_that_send_a_message_differently_report_both_sides() -> None:
     heard = run_ranks(_by_another_collective, 2, env={"PACELINE_COLLECTIVE": "linear"}, fresh=True)
     assert "passed for a sum" not in heard, heard
     sides = {0: "ring", 1: "direct"}
     # A rank that had not received yet may get the other survivor's error: "Rank 0 could not go on: Rank 0 of 2: ...".
-    told = [text for text in heard if "it sends 8192 bytes where 8192 were expected" in text]
-    assert told, heard
-    for text in told:
+    reported = [text for text in heard if "it sends 8192 bytes where 8192 were expected" in text]
+    assert reported, heard
+    for text in reported:
         assert any(_says_both_sides(text, rank, sides) for rank in (0, 1)), heard
 
 

@@ -148,7 +148,7 @@ def test_elastic_job_that_fits_on_this_host_starts_there(tmp_path: Path) -> None
 
 
 @pytest.mark.patch("elastic-hosts")
-def test_what_an_elastic_job_waits_for_is_told(tmp_path: Path) -> None:
+def test_what_an_elastic_job_waits_for_is_reported(tmp_path: Path) -> None:
     cases = {
         "localhost:1\n": ("for slots for 2 ranks. Hosts found: localhost:1.\n", "--elastic-timeout"),
         "": ("for slots for 2 ranks. Hosts found: none.\n", "--elastic-timeout"),
@@ -169,11 +169,11 @@ def test_what_an_elastic_job_waits_for_is_told(tmp_path: Path) -> None:
         finally:
             process.kill()
     for said, (problem, remedy) in ended:
-        told = said.partition("Traceback")[0]
-        assert told.startswith("horovodrun waits up to ")
-        assert problem in told
-        assert remedy in told
-        assert told.count("waits up to") == 1, "once, not with every look"
+        reported = said.partition("Traceback")[0]
+        assert reported.startswith("horovodrun waits up to ")
+        assert problem in reported
+        assert remedy in reported
+        assert reported.count("waits up to") == 1, "once, not with every look"
 
 
 @pytest.mark.patch("elastic-hosts")

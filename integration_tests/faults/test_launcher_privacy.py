@@ -150,13 +150,13 @@ hvd.init()
 def look(state):
     found = listening()
     url = "http://{{HOROVOD_GLOO_RENDEZVOUS_ADDR}}:{{HOROVOD_GLOO_RENDEZVOUS_PORT}}".format(**os.environ)
-    hvd.allreduce(torch.zeros(1), name="all have told where they listen")
+    hvd.allreduce(torch.zeros(1), name="all have published where they listen")
     try:
-        told = urllib.request.urlopen(url + "/worker_addresses/localhost:0", timeout=10).status
+        status = urllib.request.urlopen(url + "/worker_addresses/localhost:0", timeout=10).status
     except urllib.error.HTTPError as error:
-        told = error.code
+        status = error.code
     hvd.allreduce(torch.zeros(1), name="all have asked")
-    print(json.dumps({{"listening": found, "keys": told}}), flush=True)
+    print(json.dumps({{"listening": found, "keys": status}}), flush=True)
 
 look(hvd.elastic.TorchState(torch.nn.Linear(1, 1)))
 """
@@ -182,7 +182,7 @@ def test_elastic_ranks_of_one_host_listen_on_loopback_alone_and_nobody_gets_thei
 
 
 @pytest.mark.patch("loopback-only")
-def test_a_function_and_its_results_travel_over_loopback_alone(tmp_path: Path) -> None:
+def test_a_function_and_its_results_are_sent_over_loopback_alone(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(_RUN)
     done = subprocess.run(

@@ -61,33 +61,33 @@ def _refused(rank: int, size: int, cases: list[Case], folder: str) -> list[tuple
     import torch
 
     os.chdir(folder)  # of a trace
-    told, before = [], dict(os.environ)
+    reported, before = [], dict(os.environ)
     for case in cases:
         os.environ.update({name: value for name, value, differing in case if rank == differing})
         start = time.monotonic()
         try:
             hvd.init()
-            told.append(("init() raised nothing", time.monotonic() - start))
+            reported.append(("init() raised nothing", time.monotonic() - start))
             hvd.shutdown()
         except Exception as error:
-            told.append((f"{type(error).__name__}: {error}", time.monotonic() - start))
+            reported.append((f"{type(error).__name__}: {error}", time.monotonic() - start))
         for name, _, _ in case:
             os.environ.pop(name, None)
         os.environ.update(before)
     hvd.init()
     assert hvd.allreduce(torch.ones(3) * rank, op=hvd.Sum, name="agreed").tolist() == [size * (size - 1) / 2] * 3
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("cases", [pytest.param(TOGETHER, id="together"), more(ALONE, id="alone")])
 def test_every_difference_is_named_on_all_ranks(cases: list[Case], tmp_path: Path) -> None:
     by_rank = run_ranks(_refused, SIZE, cases, str(tmp_path), fresh=True, timeout_s=250)
-    slowest_s = max(took_s for told in by_rank for _, took_s in told)
+    slowest_s = max(took_s for reported in by_rank for _, took_s in reported)
     print(f"{len(cases)} times init() on {SIZE} ranks, {len(_DIFFERENT)} variables: refused within {slowest_s:.2f} s")
     assert slowest_s < LIMIT_S
-    for case, *told in zip(cases, *by_rank, strict=True):
-        text = told[0][0]
-        assert all(one == text for one, _ in told), (case, told)
+    for case, *reported in zip(cases, *by_rank, strict=True):
+        text = reported[0][0]
+        assert all(one == text for one, _ in reported), (case, reported)
         assert text.startswith("UserError: Settings differ between ranks"), (case, text)
         *lines, remedy = text.splitlines()[1:]
         assert len(lines) == len(case), (case, text)

@@ -29,10 +29,10 @@ def sizes_of(label: str) -> dict[str, int]:
     return {f"{label}.{n:02}": same.choice([1, 3, 17, 100, 1001, 40_099]) for n in range(TENSORS)}
 
 
-def torch_steps(rank: int, size: int, steps: int, seed: int = 7, patience_s: float = 0.1, least: int = 0) -> int:
+def torch_steps(rank: int, size: int, steps: int, seed: int = 7, timeout_s: float = 0.1, least: int = 0) -> int:
     """Steps in PyTorch whose sums are checked to the last bit; how many of them were armed.
 
-    `patience_s`: how long a group waits for its last gradient. Makes more steps until `least` were armed.
+    `timeout_s`: how long a group waits for its last gradient. Makes more steps until `least` were armed.
     """
     import horovod.torch as hvd
     import torch
@@ -46,7 +46,7 @@ def torch_steps(rank: int, size: int, steps: int, seed: int = 7, patience_s: flo
 
     def step_of(step: int) -> None:
         if rank == 0 and step and step % PLAN_STEPS == 0:
-            hand.send(groups(sorted(hand.names(label)), random.Random(seed * steps + step)), patience_s)
+            hand.send(groups(sorted(hand.names(label)), random.Random(seed * steps + step)), timeout_s)
         kind = same.random()
         order = [name for name in names if kind > 0.02 or same.random() < 0.9]  # all ranks miss the same
         if own.random() < 0.2:

@@ -16,7 +16,7 @@ ARMED = debug(armed=True)
 # a busy machine.
 CALM_S = 5.0
 # The same for tests in which gradients come too late: each rank waits this long.
-PATIENCE_S = 1.0
+TIMEOUT_S = 1.0
 
 
 def state(library: str = "torch") -> ArmedReport:
@@ -110,13 +110,13 @@ def arm(
     sizes: Sequence[int],
     library: str = "torch",
     begin: int = 0,
-    patience_s: float = CALM_S,
+    timeout_s: float = CALM_S,
 ) -> tuple[ByHand, int]:
     """Make steps until they are armed, under a plan of groups of `sizes` tensors; returns the next step's number."""
     hand = ByHand(library).start()
     step(begin)
     meet(library)
-    hand.follow(groups_of(hand, label, sizes), patience_s)
+    hand.follow(groups_of(hand, label, sizes), timeout_s)
     return hand, repeat(library, step, lambda: is_armed(library), begin + 1, lambda: state(library))
 
 

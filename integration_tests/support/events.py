@@ -207,7 +207,7 @@ EVENTS = (
     }),
     Event("frozen_and_thawed", "A parameter that is frozen or thawed", {
         "sync": (_works("It leaves the messages and comes back, on all ranks at once."),),
-        ARMED: (_works("The step is given up, negotiated, and armed again when steps are alike.", _TORCH),),
+        ARMED: (_works("The step is aborted, negotiated, and armed again when steps are alike.", _TORCH),),
         "pipelined": (
             _works("Its gradients in flight are dropped, unless drain() came first; in a group drain() is demanded.",
                    _TORCH, "ranks/torch/test_late.py::test_an_unfrozen_parameter_gets_no_gradient_from_before",
@@ -264,12 +264,12 @@ EVENTS = (
     Event("second_optimizer", "A second optimizer, tape or thread, and equal names", {
         "sync": (_works(
             "Names carry the number of creation; equal names that were given are refused while both are in flight.",
-            *_BOTH, "ranks/torch/test_twins.py::test_synchronous_twins_may_travel_at_the_same_time",
+            *_BOTH, "ranks/torch/test_twins.py::test_synchronous_twins_may_be_in_flight_at_the_same_time",
             "ranks/torch/test_gradients.py::test_a_name_in_use_by_another_optimizer_is_an_error_that_says_so",
             "ranks/keras/test_twins.py::test_twins_are_kept_apart",
         ),),
         ARMED: (_works("Operations outside the plan end the armed step, and are negotiated.", _TORCH,
-                       "ranks/armed/test_giving_up.py::test_other_operations_from_another_thread"),),
+                       "ranks/armed/test_fallback.py::test_other_operations_from_another_thread"),),
         "pipelined": (_works("Names carry the number of creation: each has its own gradients in flight.", *_BOTH,
                              *_APART, _TWIN_TAPES),),
         "partial": (_works("Names carry the number of creation: each has its own rounds.", *_BOTH, *_APART),),
@@ -287,7 +287,7 @@ EVENTS = (
     Event("other_collectives", "Evaluation, metrics and other collectives between", {
         "sync": (_works("They are exact."),),
         ARMED: (_works("They wait for the end of the step, or end it if a rank waits for them.", _TORCH,
-                       "ranks/armed/test_giving_up.py::test_other_operations_between_gradients"),),
+                       "ranks/armed/test_fallback.py::test_other_operations_between_gradients"),),
         "pipelined": (_works("They are exact; real_weights() has the weights without a correction.", *_BOTH,
                              "ranks/pipelined/test_staleness_torch.py::test_updates_are_those_of_the_formulas"),),
         "partial": (_works("They are exact; rounds go on, and a rank in a collective is waited for there.", *_BOTH,
@@ -327,7 +327,7 @@ EVENTS = (
         ),
         RESIDUAL: (_works(
             "Each rank saves and loads its own; another rank's is left out, and it begins with zeros.",
-            *_BOTH, *_OTHER_RANKS, "unit/codecs/test_travel.py::test_a_rank_takes_no_residuals_of_another",
+            *_BOTH, *_OTHER_RANKS, "unit/codecs/test_encoding.py::test_a_rank_takes_no_residuals_of_another",
         ),),
     }),
     Event("through", "A rank that is through (end of the script, shutdown(), exit 0)", {
@@ -337,8 +337,8 @@ EVENTS = (
             "ranks/torch/test_gradients.py::test_join_with_uneven_data",
         ),),
         ARMED: (_refused("As sync, also within a step.",
-                         "ranks/armed/test_giving_up.py::test_shutdown_in_the_middle_of_a_step",
-                         "ranks/armed/test_giving_up.py::test_ranks_that_join"),),
+                         "ranks/armed/test_fallback.py::test_shutdown_in_the_middle_of_a_step",
+                         "ranks/armed/test_fallback.py::test_ranks_that_join"),),
         "pipelined": (_works("It waits until all are through; then all drain.", *_THROUGH,
                              "ranks/pipelined/test_join.py::test_ranks_with_fewer_batches_join"),),
         "partial": (_works(
@@ -368,7 +368,7 @@ EVENTS = (
         ),),
         "partial": (_works("As sync: a dead rank is not a late one. The stall limit ends the wait for an absent one.",
                            *_KILLED, *_FAILED,
-                           "ranks/partial/test_interop.py::test_rank_that_leaves_for_good_is_told_after_the_limit"),),
+                           "ranks/partial/test_interop.py::test_rank_that_leaves_for_good_is_reported_after_the_limit"),),
         "local": (_works("The others raise it at their next average.", *_KILLED, *_FAILED),),
         "split": (
             _works("All others raise an error that names the rank, where they wait for gradients or weights.",

@@ -72,7 +72,7 @@ class ByHand:
         """Full names of the tensors reduced so far that contain `part`."""
         return [tensor.name for tensor in self.state().tensors if part in tensor.name]
 
-    def send(self, groups: list[list[str]], patience_s: float = 5.0) -> int:
+    def send(self, groups: list[list[str]], timeout_s: float = 5.0) -> int:
         """Send a plan to all ranks; tensors in no group are left to Horovod. Returns its version."""
         state = self.state()
         group_of = {name: number for number, (group, _) in enumerate(with_parts(groups)) for name in group}
@@ -83,7 +83,7 @@ class ByHand:
         values = encode(
             self._version,
             True,
-            patience_s,
+            timeout_s,
             [-1.0] * len(EXPECTED),
             [group_of.get(tensor.name, -1) for tensor in state.tensors],
             [parts_of.get(tensor.name, 1) for tensor in state.tensors],
@@ -91,7 +91,7 @@ class ByHand:
         assert self.bridge.ask(self.process_set, ControlOp.PLAN, values) > 0
         return self._version
 
-    def follow(self, groups: list[list[str]], patience_s: float = 5.0) -> None:
+    def follow(self, groups: list[list[str]], timeout_s: float = 5.0) -> None:
         """Follow a plan on every rank of the process set: the first sends it, and each waits until it is in force.
 
         Not to be combined with `send`.
@@ -100,7 +100,7 @@ class ByHand:
         status = self.bridge.status(self.process_set)
         assert status is not None
         if status.rank == 0:
-            assert self.send(groups, patience_s) == expected
+            assert self.send(groups, timeout_s) == expected
         self._version = expected
         self.in_force(expected)
         assert self.state().active

@@ -115,7 +115,7 @@ def _messages(path: Path) -> Iterator[Message]:
     constants = _constants(tree)
     for node in ast.walk(tree):
         called = getattr(node.func, "id", None) if isinstance(node, ast.Call) else None
-        if called == "tell" and isinstance(node, ast.Call) and (note := _text(node.args[0], constants)):
+        if called == "log" and isinstance(node, ast.Call) and (note := _text(node.args[0], constants)):
             yield Message(NOTES, note, "")
         if called in CLASSES and isinstance(node, ast.Call) and len(node.args) == 2:
             problem, remedy = (_text(argument, constants) for argument in node.args)

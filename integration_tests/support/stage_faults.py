@@ -199,13 +199,13 @@ def _trained(rank: int, size: int, case: Case, fault: Fault | None) -> tuple[flo
                 pipeline.drain()
         except Exception as error:
             heard_s = time.monotonic()
-            told = type(error).__name__, str(error)
+            raised = type(error).__name__, str(error)
     for use in (pipeline.step, pipeline.drain, pipeline.consolidate):
         with contextlib.suppress(hvd.UsageError):
             use()
             raise AssertionError(f"{use.__name__}() of a pipeline that has ended")
     pipeline.close()
-    return heard_s, *told
+    return heard_s, *raised
 
 
 @dataclass

@@ -10,18 +10,18 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from paceline.native.mail import StageFailed, StageLost
+from paceline.native.communicator import StageFailed, StageLost
 
 _LIMIT_S = 30.0
 
 
 class _Office:
-    """Queues and state shared by the mails of one group of threads."""
+    """Queues and state shared by the communicators of one group of threads."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.boxes: dict[tuple[int, int, int], queue.SimpleQueue[bytes]] = defaultdict(queue.SimpleQueue)
-        self.alarm: tuple[int, str] | None = None
+        self.failure: tuple[int, str] | None = None
         self.lock = threading.Lock()
 
     def box(self, sender: int, receiver: int, tag: int) -> queue.SimpleQueue[bytes]:
@@ -29,8 +29,8 @@ class _Office:
             return self.boxes[sender, receiver, tag]
 
 
-class QueueMail:
-    """Like paceline.native.mail.Mail: messages of one tag between two ranks arrive in order, in posted memory."""
+class QueueCommunicator:
+    """Like paceline.native.communicator.Communicator: messages of one tag between two ranks arrive in order, in posted memory."""
 
     def __init__(self, office: _Office, rank: int) -> None:
         self.rank, self.size = rank, office.size
@@ -70,17 +70,17 @@ class QueueMail:
             if waited_s > (limit_s or _LIMIT_S):
                 raise StageLost(f"rank {self.rank} waited for {self._where[operation]}")
 
-    def alarm(self, text: str) -> None:
-        self._office.alarm = self._office.alarm or (self.rank, text)
+    def notify_failure(self, text: str) -> None:
+        self._office.failure = self._office.failure or (self.rank, text)
 
     def close(self, limit_s: float | None = None) -> None:
-        for operation in sorted(self._flying) if self._office.alarm is None else ():
+        for operation in sorted(self._flying) if self._office.failure is None else ():
             self.wait(operation, limit_s)
 
     def _look(self, operation: int, limit_s: float) -> bool:
         assert operation in self._flying, "nobody asks twice for what has ended"
-        if self._office.alarm is not None:
-            rank, text = self._office.alarm
+        if self._office.failure is not None:
+            rank, text = self._office.failure
             raise StageFailed(f"Rank {rank} could not go on: {text}", rank, text)
         while operation in self._where:
             peer, tag = self._where[operation]
@@ -99,20 +99,20 @@ class QueueMail:
         return True
 
 
-def in_threads(size: int, body: Callable[[QueueMail], Any]) -> list[Any]:
-    """Return the results of `body(mail)` on each of `size` stages. Raises the error of the first stage that failed."""
+def in_threads(size: int, body: Callable[[QueueCommunicator], Any]) -> list[Any]:
+    """Return the results of `body(communicator)` on each of `size` stages. Raises the error of the first stage that failed."""
     office = _Office(size)
     answers: list[Any] = [None] * size
     errors: list[BaseException] = []
 
     def stage(rank: int) -> None:
-        mail = QueueMail(office, rank)
+        communicator = QueueCommunicator(office, rank)
         try:
-            answers[rank] = body(mail)
-            mail.close()
+            answers[rank] = body(communicator)
+            communicator.close()
         except BaseException as error:
             errors.append(error)
-            mail.alarm(f"{error!r}")
+            communicator.notify_failure(f"{error!r}")
 
     threads = [threading.Thread(target=stage, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:

@@ -92,13 +92,17 @@ def accumulate(
 
 
 def train(
-    mail: Any, optimizer: Optimizer, batches: Sequence[tuple[Tensor, Tensor]], model: Any = None, **arguments: Any
+    communicator: Any,
+    optimizer: Optimizer,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    model: Any = None,
+    **arguments: Any,
 ) -> dict[str, Any]:
     """Train a pipeline on this stage: its weights by name, all losses, delays and maxima of its memory use."""
     import paceline.torch as hvd
 
     arguments = {"n_microbatches": N, **arguments}
-    pipeline = hvd.Pipeline(net() if model is None else model, optimizer, mse, mail=mail, **arguments)
+    pipeline = hvd.Pipeline(net() if model is None else model, optimizer, mse, communicator=communicator, **arguments)
     found = [pipeline.step(batch, target).item() for batch, target in batches]
     warm_up = arguments.get("warmup_steps", 0)
     microbatches = pipeline.microbatches

@@ -111,13 +111,13 @@ def test_debug_values_are_read_as_options_are_and_shared_where_they_must_be_equa
     assert config.read(flags={"debug": "gate_timeout_ms=9"}).gate_timeout_ms == 9
 
     # Ranks share the debug values that must be equal.
-    def told(text: str) -> list[tuple[str, str, str]]:
+    def reported(text: str) -> list[tuple[str, str, str]]:
         return config.read({"PACELINE_DEBUG": text}).shared()
 
-    assert told("record_steps=7,check_horovod=no,gate_timeout_ms=500") == []
-    first = told("gate_timeout_ms=9,record_steps=7,fusion_watch_steps=0")
+    assert reported("record_steps=7,check_horovod=no,gate_timeout_ms=500") == []
+    first = reported("gate_timeout_ms=9,record_steps=7,fusion_watch_steps=0")
     assert first == [("PACELINE_DEBUG", "fusion_watch_steps=0,gate_timeout_ms=9", "")]
-    assert told("fusion_watch_steps=0,gate_timeout_ms=9") == first
+    assert reported("fusion_watch_steps=0,gate_timeout_ms=9") == first
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from paceline.native.in_flight import SETTLE_LIMIT_S
 
 # A constant in C++: the file, how it is written there, seconds of one.
 IN_CPP = {
-    "armed step": ("bridge/armed/armed.h", r"kMostPatience_ns = ([\d']+);", 1e-9),
+    "armed step": ("bridge/armed/armed.h", r"kLongestTimeout_ns = ([\d']+);", 1e-9),
     "coordination": ("bridge/coordination/coordination.h", r"kHeartbeat\{(\d+)\};", 1e-3),
     "liveness check": ("core/failure/peer_watch.h", r"kAnswers\{(\d+)\};", 1e-3),
     "transport": ("bridge/participants.cc", r"HOROVOD_GLOO_TIMEOUT_SECONDS, (\d+)\)", 1.0),
@@ -58,7 +58,7 @@ def test_the_table_has_the_limits_in_order() -> None:
 def test_limits_that_follow_a_smaller_one_of_the_transports() -> None:
     """A user's HOROVOD_GLOO_TIMEOUT_SECONDS may be below all others."""
     armed = (ROOT / "plugin/bridge/armed/armed.cc").read_text()
-    assert re.search(r"std::min\(\{[^}]*kMostPatience_ns,[^}]*Limit\(process_set\)\.count\(\)\} / 2\}\)", armed)
+    assert re.search(r"std::min\(\{[^}]*kLongestTimeout_ns,[^}]*Limit\(process_set\)\.count\(\)\} / 2\}\)", armed)
     coordination = (ROOT / "plugin/bridge/coordination/coordination.cc").read_text()
     assert "std::min<Clock::duration>(kHeartbeat, limit_())" in coordination
 

@@ -235,12 +235,12 @@ def pytest_line(output: str) -> str:
     return line
 
 
-def test_root_with_apt_is_told_and_gets_them(machine: Machine) -> None:
+def test_root_with_apt_is_notified_and_gets_them(machine: Machine) -> None:
     machine.apt(installs=True)
     output = machine.make("test")
-    told, run = output.index("Installing the system packages"), output.index("would run")
-    assert told < run
-    assert all(package in output[told : output.index("\n", told)] for package in PACKAGES)
+    reported, run = output.index("Installing the system packages"), output.index("would run")
+    assert reported < run
+    assert all(package in output[reported : output.index("\n", reported)] for package in PACKAGES)
     update, *_, install, _ = machine.apt_calls
     assert update.endswith(" update")
     assert set(install.split()) >= PACKAGES

@@ -40,10 +40,10 @@ EXAMPLES: dict[str, tuple[Any, ...] | Callable[[], Exception]] = {
     "paceline.keras.backend.NotUsable": TWO,
     "paceline.examples.benchmarks.cluster.errors.ClusterError": (*TWO, "what a command printed"),
     "paceline.launch.rank.channel.Closed": ("it broke",),
-    "paceline.native.mail.MailError": ("it failed",),
-    "paceline.native.mail.StageLost": ("Rank 3 died: its host is gone",),
-    "paceline.native.mail.HorovodEnded": ("Horovod was shut down",),
-    "paceline.native.mail.StageFailed": ("Rank 3 could not go on: its stage failed:\nno", 3, "no"),
+    "paceline.native.communicator.CommunicatorError": ("it failed",),
+    "paceline.native.communicator.StageLost": ("Rank 3 died: its host is gone",),
+    "paceline.native.communicator.HorovodEnded": ("Horovod was shut down",),
+    "paceline.native.communicator.StageFailed": ("Rank 3 could not go on: its stage failed:\nno", 3, "no"),
     "paceline.stages.flow.ScheduleError": _schedule_error,
 }
 # Private classes of one module begin with an underscore.

@@ -58,7 +58,7 @@ def _progress(runs: int) -> Iterator[Callable[[str, float], None]]:
         passed_s = time.monotonic() - began
         return (runs - complete) * (passed_s / complete if complete >= 1 else TYPICAL_RUN_S)
 
-    def told(name: str, share: float) -> bool:
+    def begins_run(name: str, share: float) -> bool:
         nonlocal done, last
         if name == last:
             return False
@@ -68,7 +68,7 @@ def _progress(runs: int) -> Iterator[Callable[[str, float], None]]:
     if not output.is_terminal:
 
         def plain(name: str, share: float) -> None:
-            if told(name, share):
+            if begins_run(name, share):
                 print(f"{done + 1}/{runs} {name}; about {left_s(share):.0f} s left", flush=True)
 
         yield plain
@@ -80,7 +80,7 @@ def _progress(runs: int) -> Iterator[Callable[[str, float], None]]:
         task = bars.add_task("", total=runs, run="", left=runs * TYPICAL_RUN_S)
 
         def show(name: str, share: float) -> None:
-            told(name, share)
+            begins_run(name, share)
             bars.update(task, completed=done + share, run=f"{done + 1}/{runs} {name}", left=left_s(share))
 
         yield show

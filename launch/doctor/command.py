@@ -79,8 +79,8 @@ def _show(findings: list[Finding]) -> None:
     for column in ("", "what", "found"):
         table.add_column(column, overflow="fold")
     for finding in findings:
-        told = escape(finding.found) + (f"\n[yellow]{escape(finding.remedy)}[/]" if finding.remedy else "")
-        table.add_row(_SHOWN[finding.severity], escape(finding.what), told)
+        text = escape(finding.found) + (f"\n[yellow]{escape(finding.remedy)}[/]" if finding.remedy else "")
+        table.add_row(_SHOWN[finding.severity], escape(finding.what), text)
     console.out().print(table)
     counts = [f"{name.name.lower()}s: {sum(one.severity is name for one in findings)}" for name in reversed(Severity)]
     console.out().print(", ".join(counts[:2]))

@@ -82,7 +82,7 @@ def between(host_list: str) -> Iterator[Finding]:
         up: dict[_Probe, list[int]] = {}
         for one in probes:
             try:
-                told = one.ask("hello", START_LIMIT_S)
+                answer = one.ask("hello", START_LIMIT_S)
             except _Silent as silent:
                 yield error(
                     f"ssh {one.host}",
@@ -91,8 +91,8 @@ def between(host_list: str) -> Iterator[Finding]:
                     "`paceline rank` needs no ssh.",
                 )
                 continue
-            up[one] = told["ports"]
-            yield ok(f"ssh {one.host}", f"works; it calls itself {told['name']}")
+            up[one] = answer["ports"]
+            yield ok(f"ssh {one.host}", f"works; it calls itself {answer['name']}")
         for one in up:
             yield from _clock(one)
         for one in up:

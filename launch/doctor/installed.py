@@ -15,7 +15,7 @@ from paceline.horovod.key import installed_frameworks
 from paceline.launch.doctor.findings import Finding, error, ok, warning
 
 # The most informative inputs of the build.
-_TOLD = ("python", "compiler", "platform")
+_REPORTED_INPUTS = ("python", "compiler", "platform")
 
 
 def python() -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def horovod() -> Iterator[Finding]:
         built_with = [f"MPI {inputs['mpi']}" if inputs["mpi"] else "Gloo, no MPI"]
         built_with += [f"{name} {value}" for name, value in inputs.get("found", {}).items()]
         built_with += [f"{name}={value}" for name, value in sorted(inputs["environment"].items())]
-        yield ok("Horovod built with", ", ".join([*built_with, *(str(inputs[name]) for name in _TOLD)]))
+        yield ok("Horovod built with", ", ".join([*built_with, *(str(inputs[name]) for name in _REPORTED_INPUTS)]))
 
 
 def is_usable() -> bool:

@@ -90,10 +90,10 @@ def _draw(
         axes.text(middle_ms, base, text, ha="center", va="center", rotation=turn, fontsize=7, color=ink, zorder=3)
     predicted = plan.predicted[name]
     plural = "" if predicted.messages == 1 else "s"
-    told = f"{1e3 * predicted.finish_s:.4g} ms, {1e3 * predicted.exposed_s:.3g} exposed\n"
-    told += f"{predicted.messages} message{plural}"
+    label = f"{1e3 * predicted.finish_s:.4g} ms, {1e3 * predicted.exposed_s:.3g} exposed\n"
+    label += f"{predicted.messages} message{plural}"
     axes.annotate(
-        told,
+        label,
         (1.01, base),
         xycoords=("axes fraction", "data"),
         ha="left",

@@ -86,25 +86,25 @@ def probe_command(
     console.note(f"The network: {output}" + (f"; as a picture: {picture}" if picture is not None else ""))
 
 
-def _measured(horovodrun_arguments: Any, order: Any, environ: dict[str, str], tell: Any) -> NetworkFile:
+def _measured(horovodrun_arguments: Any, order: Any, environ: dict[str, str], log: Any) -> NetworkFile:
     """Run the ranks and return the measurements. Raises UserError with their last output if one fails or hangs."""
     from paceline.collectives.network_file import NetworkFile
     from paceline.launch.probe.rank import RESULT, SAID
 
-    told: list[str] = []
+    results: list[str] = []
 
     def on_line(line: str) -> None:
         if line.startswith(RESULT):
-            told.append(line.removeprefix(RESULT))
+            results.append(line.removeprefix(RESULT))
         elif line.startswith(SAID):
-            tell(line.removeprefix(SAID))
+            log(line.removeprefix(SAID))
 
     words = [*_PROGRAM, msgspec.json.encode(order).decode()]
     arguments = [*mistakes.cache_arguments(horovodrun_arguments), *horovodrun_arguments]
     run_python_on(arguments, words, environ, LIMIT_S, on_line)
-    if not told:
+    if not results:
         raise UserError(
             "The ranks told no result.",
             "Give at least two ranks, on standard output that horovodrun passes on: no --output-filename.",
         )
-    return msgspec.json.decode(told[0], type=NetworkFile)
+    return msgspec.json.decode(results[0], type=NetworkFile)

@@ -30,7 +30,7 @@ STAY_S = 3600.0
 VERDICT_LIMIT_S = hub.SETTLE_S + hub.CAUSE_S + 5.0
 # Time after a verdict for the other tasks to end before rank 0 leaves.
 LEAVE_LIMIT_S = GRACE_S + 5.0
-TELL_EVERY_S = 60.0
+REPORT_EVERY_S = 60.0
 SLICE_S = 0.1
 
 
@@ -126,14 +126,14 @@ def _serve_and_run(
 
 def _stay(centre: hub.Hub, limit_s: float) -> int:
     """Wait until all other ranks have ended: they may end later, and Horovod's last messages need our server."""
-    begin_s, told, given_up = time.monotonic(), 1, False
+    begin_s, reported, aborted = time.monotonic(), 1, False
     while (others := centre.running()) and centre.verdict is None:
         passed_s = time.monotonic() - begin_s
-        if passed_s > limit_s and not given_up:
-            given_up = True
-            centre.give_up_on_the_rest(limit_s)
-        if passed_s > told * TELL_EVERY_S:
-            told += 1
+        if passed_s > limit_s and not aborted:
+            aborted = True
+            centre.abort_waiting(limit_s)
+        if passed_s > reported * REPORT_EVERY_S:
+            reported += 1
             console.note(f"Rank 0 has ended and waits since {passed_s:.0f} s for {', '.join(others[:8])}.")
         time.sleep(SLICE_S)
     if centre.verdict is None:
@@ -182,10 +182,10 @@ class _Listener:
     def _listen(self) -> None:
         try:
             while self.verdict is None:
-                message = self._channel.receive(TELL_EVERY_S)
+                message = self._channel.receive(REPORT_EVERY_S)
                 if isinstance(message, Verdict):
                     # At once: a launcher that sees the first task end gives the others one second.
-                    _tell(self._who, message)
+                    _print_verdict(self._who, message)
                     self.verdict = message
         except (Closed, ValueError) as error:
             self.lost = str(error) or "the connection broke"
@@ -211,7 +211,7 @@ def _report(who: identity.Identity, ended: Ended, channel: Channel, listener: _L
     return verdict.code
 
 
-def _tell(who: identity.Identity, verdict: Verdict) -> None:
+def _print_verdict(who: identity.Identity, verdict: Verdict) -> None:
     """Show the verdict, in full on rank 0: most schedulers show its output first, some no other."""
     console.show_verdict(verdict if who.rank == 0 else replace(verdict, lines=[]))
     if who.rank not in (0, verdict.rank):

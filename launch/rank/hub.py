@@ -27,8 +27,8 @@ HELLO_LIMIT_S = 10.0  # limit for a connection to identify itself
 SETTLE_S = 2.0  # time after the first reported failure until the first one is chosen
 CAUSE_S = 8.0  # the same if all reported failures follow from another rank's failure or end
 # Times at which waiting tasks get a list of the missing ranks; then every minute.
-TELL_S = (5.0, 15.0, 30.0, 60.0)
-PATIENCE_S = 10.0  # for a port that an earlier start of the same job may still hold
+REPORT_S = (5.0, 15.0, 30.0, 60.0)
+PORT_TIMEOUT_S = 10.0  # for a port that an earlier start of the same job may still hold
 OVERDUE_CODE = 124  # of a job whose ranks run too long after rank 0: as timeout(1)
 
 
@@ -43,7 +43,7 @@ class _Member:
 
 def bind(port: int, job: str) -> socket.socket:
     """Return a socket that listens on `port` of every address. Raises UserError if the port is in use."""
-    end_s = time.monotonic() + PATIENCE_S
+    end_s = time.monotonic() + PORT_TIMEOUT_S
     while True:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,10 +101,10 @@ class Hub:
             if rank and not member.gone.is_set()
         ]
 
-    def give_up_on_the_rest(self, after_s: float) -> None:
+    def abort_waiting(self, after_s: float) -> None:
         """Fail the ranks still running `after_s` after rank 0 has ended well, and notify all."""
 
-        def give_up() -> None:
+        def abort() -> None:
             for rank, member in sorted(self._members.items()):
                 if rank and not member.gone.is_set():
                     how = f"still runs {after_s:g} s after rank 0 has ended"
@@ -112,7 +112,7 @@ class Hub:
                         Fate(rank, status=OVERDUE_CODE, how=how, remedy="--stay SECONDS gives ranks more time.")
                     )
 
-        self._loop.call_soon_threadsafe(give_up)
+        self._loop.call_soon_threadsafe(abort)
 
     def stop(self) -> None:
         """End all connections."""
@@ -135,28 +135,28 @@ class Hub:
     async def _gather(self) -> None:
         """Report missing ranks to those that wait, and stop after the limit."""
         begin_s = time.monotonic()
-        marks = [*TELL_S, *range(120, int(self._limit_s) + 60, 60), self._limit_s]
+        marks = [*REPORT_S, *range(120, int(self._limit_s) + 60, 60), self._limit_s]
         for mark in sorted(mark for mark in marks if mark <= self._limit_s):
             await asyncio.sleep(max(0.0, begin_s + mark - time.monotonic()))
             if self._started or self._over:
                 return
             missing = [rank for rank in range(self._size) if rank not in self._members]
-            await self._tell(Waiting(missing, len(self._members), mark))
+            await self._notify(Waiting(missing, len(self._members), mark))
         if not self._started:
             present = ", ".join(f"{rank} on {one.hello.host}" for rank, one in sorted(self._members.items()))
-            await self._give_up(
+            await self._abort(
                 f"Of {self._size} ranks {len(self._members)} have come within {self._limit_s:g} s. Missing: "
                 f"{ranks_text(missing).lower()}. Here: {present}.",
                 "See whether the scheduler started these tasks and what they say; each is a `paceline rank` of its "
                 "own. Slow starts: --wait SECONDS. Another number of tasks: --size.",
             )
 
-    async def _give_up(self, problem: str, remedy: str) -> None:
+    async def _abort(self, problem: str, remedy: str) -> None:
         """Refuse the start: all tasks get the reason, also those that come later."""
         if self._refused is None:
             self._over = True
             self._refused = Refused(problem, remedy)
-            await self._tell(self._refused)
+            await self._notify(self._refused)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, from its first message to its end."""
@@ -199,7 +199,7 @@ class Hub:
         if wrong is not None:
             await _send(writer, wrong)
             if not wrong.foreign:
-                await self._give_up(wrong.problem, wrong.remedy)
+                await self._abort(wrong.problem, wrong.remedy)
             return None
         self._members[hello.rank] = member
         await _send(writer, Welcome(proof.answer(self._key, hello.nonce, "hub")))
@@ -244,7 +244,7 @@ class Hub:
             port = self._serve(slots)
         except OSError as error:
             self._started = False
-            await self._give_up(
+            await self._abort(
                 f"Horovod's rendezvous server does not start on {socket.gethostname()}: {error}.",
                 "See whether rank 0's host has free ports.",
             )
@@ -281,7 +281,7 @@ class Hub:
                 Fate(hello.rank, status=1, how=how, remedy="The log of its host, or its scheduler, may tell why.")
             )
         else:
-            await self._give_up(
+            await self._abort(
                 f"Rank {hello.rank} on {hello.host} left before all {self._size} ranks were there.",
                 "Its own output says why.",
             )
@@ -301,9 +301,9 @@ class Hub:
         self._over = True
         hosts = {rank: member.hello.host for rank, member in self._members.items()}
         self.verdict = decide(self._fates, hosts, code=1)
-        await self._tell(self.verdict)
+        await self._notify(self.verdict)
 
-    async def _tell(self, message: Message) -> None:
+    async def _notify(self, message: Message) -> None:
         """Send a message to all connected tasks; the readers of the others notice the loss."""
         # Rank 0 last: its task stops us when it has the message.
         for _, member in sorted(self._members.items(), reverse=True):

@@ -89,8 +89,8 @@ def find(environ: Mapping[str, str], given: Given) -> Identity:
     """Return the identity of this task. Raises UserError if it is unknown, contradictory or impossible."""
     found, notes = _believed(environ, given)
     rank = given.rank if given.rank is not None else found[0].rank if found else None
-    told = [one.size for one in found if one.size is not None]
-    size = given.size if given.size is not None else told[0] if told else None
+    sizes = [one.size for one in found if one.size is not None]
+    size = given.size if given.size is not None else sizes[0] if sizes else None
     if rank is None:
         raise _nobody(environ)
     if size is None:

@@ -11,7 +11,7 @@ from paceline.errors import UserError
 from paceline.launch.failures.verdict import ranks_text
 from paceline.launch.rank import interfaces, messages, proof
 from paceline.launch.rank.channel import Channel, Closed
-from paceline.launch.rank.hub import PATIENCE_S, TELL_S
+from paceline.launch.rank.hub import PORT_TIMEOUT_S, REPORT_S
 from paceline.launch.rank.identity import Identity
 from paceline.launch.rank.messages import Challenge, Hello, Refused, Start, Waiting, Welcome
 
@@ -33,7 +33,7 @@ class _Search:
 
     begin_s: float = field(default_factory=time.monotonic)
     seen: dict[str, str] = field(default_factory=dict)
-    told: int = 0
+    reported: int = 0
 
     def passed_s(self) -> float:
         return time.monotonic() - self.begin_s
@@ -129,7 +129,7 @@ def _complain(hosts: tuple[str, ...], identity: Identity, search: _Search, limit
     here = f"Rank {identity.rank} on {socket.gethostname()}"
     source = f" Rank 0's host is known from {identity.hosts_from}." if identity.hosts_from else ""
     hopeless = [what for what in search.seen.values() if "is taken" in what or "resolves to loopback" in what]
-    if passed_s > PATIENCE_S and len(hopeless) == len(hosts):
+    if passed_s > PORT_TIMEOUT_S and len(hopeless) == len(hosts):
         raise UserError(
             f"{here} cannot reach rank 0. {search.text()}.{source}",
             "Name rank 0's network address and a port that nobody else uses, for all tasks: --rendezvous ADDRESS:PORT.",
@@ -140,9 +140,11 @@ def _complain(hosts: tuple[str, ...], identity: Identity, search: _Search, limit
             "See whether rank 0's task runs, and whether a firewall lets this port through; --rendezvous HOST:PORT "
             "names another place, --wait SECONDS gives a slow start more time.",
         )
-    next_s = TELL_S[search.told] if search.told < len(TELL_S) else 60.0 * (search.told - len(TELL_S) + 2)
+    next_s = (
+        REPORT_S[search.reported] if search.reported < len(REPORT_S) else 60.0 * (search.reported - len(REPORT_S) + 2)
+    )
     if passed_s > next_s:
-        search.told += 1
+        search.reported += 1
         say(f"{here} waits for rank 0 since {passed_s:.0f} s (limit {limit_s:g} s). {search.text()}.{source}")
 
 

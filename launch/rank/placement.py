@@ -39,11 +39,11 @@ def place(tasks: Sequence[Task]) -> list[Slot]:
     hosts: dict[tuple[str, str], list[Task]] = {}
     for task in sorted(tasks, key=lambda task: task.rank):
         hosts.setdefault((task.host, task.machine), []).append(task)
-    told = all({task.local_rank for task in those} == set(range(len(those))) for those in hosts.values())
+    complete = all({task.local_rank for task in those} == set(range(len(those))) for those in hosts.values())
     local: dict[int, int] = {}
     for those in hosts.values():
         for at, task in enumerate(those):
-            local[task.rank] = task.local_rank if told and task.local_rank is not None else at
+            local[task.rank] = task.local_rank if complete and task.local_rank is not None else at
     names = _names(list(hosts))
     slots = []
     for key, those in hosts.items():

@@ -20,7 +20,7 @@ def container(job: Job) -> list[str]:
     return ["apptainer", "exec", *(["--nv"] if job.gpus else []), image]
 
 
-def told_by_scheduler(command: Sequence[str]) -> list[str]:
+def identified_by_scheduler(command: Sequence[str]) -> list[str]:
     """Run the user's command as a rank whose number comes from the scheduler's variables."""
     return ["paceline", "rank", "--", *command]
 

@@ -38,12 +38,12 @@ common::Status Reduce(const std::string& name, int32_t process_set_id, const std
     waiting->status = status;
     waiting->changed.notify_all();
   }};
-  auto handed = common::EnqueueTensorAllreduces(contexts, tensors, outputs, ready, names, CPU_DEVICE_ID, callbacks,
-                                                common::ReduceOp::MAX, 1.0, 1.0, process_set_id);
-  if (!handed.ok()) {
-    return handed;
+  auto enqueued = common::EnqueueTensorAllreduces(contexts, tensors, outputs, ready, names, CPU_DEVICE_ID, callbacks,
+                                                  common::ReduceOp::MAX, 1.0, 1.0, process_set_id);
+  if (!enqueued.ok()) {
+    return enqueued;
   }
-  TellWaitedFor();
+  NotifyWaitedFor();
   std::unique_lock<std::mutex> lock(waiting->mutex);
   if (!waiting->changed.wait_for(lock, std::chrono::duration<double>(limit_s), [&] { return waiting->performed; })) {
     std::ostringstream reason;

@@ -43,17 +43,17 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
       }
     }
   }
-  TellArrived(tensors, names, process_set_id);
+  NotifyArrived(tensors, names, process_set_id);
   return false;
 }
 
-void TellHandedIn() {
+void NotifyWorkSubmitted() {
   for (auto* participant : Participants()) {
-    participant->HandedIn();
+    participant->WorkSubmitted();
   }
 }
 
-void TellWaitedFor() {
+void NotifyWaitedFor() {
   for (auto* participant : Participants()) {
     participant->WaitedFor();
   }
@@ -120,7 +120,7 @@ void Queued(const common::Request& request, int32_t process_set_id) {
     need = std::max(need, participant->Queued(request, process_set_id));
   }
   if (need == Need::kRound) {
-    TellHandedIn();
+    NotifyWorkSubmitted();
   } else if (need == Need::kOthers) {
     for (auto* participant : Participants()) {
       participant->Held();
@@ -195,7 +195,7 @@ void AfterExecute(common::ProcessSet& process_set, const common::Response& respo
   }
   // Operations that go on with their tensors take them (collectives/message.h).
   if (!status.in_progress() || !entries.empty()) {
-    TellPerformed(executed);
+    NotifyPerformed(executed);
   }
 }
 

@@ -36,7 +36,7 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
 // queued
 void Queued(const common::Request& request, int32_t process_set_id);
 
-// handed: TensorQueue::Handed(), the names of all operations of this rank that have been handed in and not begun.
+// submitted: TensorQueue::Submitted(), the names of all operations of this rank that have been handed in and not begun.
 
 // take_control_request
 bool TakeControlRequest(const common::Request& request);
@@ -63,7 +63,7 @@ void BeforeExecute(const common::Response& response, common::ProcessSet& process
 void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                    std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts);
 
-// waking: TellHandedIn() and TellWaitedFor() of waking.h.
+// waking: NotifyWorkSubmitted() and NotifyWaitedFor() of waking.h.
 
 // sleep: true: the cycle is to begin, and Horovod does not sleep.
 bool Sleep(common::HorovodGlobalState& state);
@@ -79,7 +79,7 @@ bool ReceiveResponses(common::ResponseList& responses);
 // end
 void End();
 
-// told: gloo::transport::UnboundBuffer calls its `told`; transport/gloo_transport.h sets it.
+// on_completion: gloo::transport::UnboundBuffer calls its `on_completion`; transport/gloo_transport.h sets it.
 
 // buffer: the size where Horovod's own choice is `own_bytes`.
 int64_t BufferBytes(int64_t own_bytes, const common::Response& response,

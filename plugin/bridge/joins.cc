@@ -24,8 +24,8 @@ void HeldJoins::Filter(int32_t process_set_id, std::deque<common::Request>& mess
 
 void Joins::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   held_.Filter(current_, messages, [&] {
-    const auto handed = process_set.tensor_queue.Handed();
-    return std::all_of(handed.begin(), handed.end(), [&](const std::string& name) {
+    const auto submitted = process_set.tensor_queue.Submitted();
+    return std::all_of(submitted.begin(), submitted.end(), [&](const std::string& name) {
       return name == JOIN_TENSOR_NAME || Begins(name, kReserved) || apart_(current_, name);
     });
   });

@@ -16,7 +16,7 @@ struct Followed {
   int64_t number = 0;   // another one for every change
   int32_t groups = 0;   // of the plan; 0: none
   uint64_t digest = 0;  // of the groups
-  int64_t patience_ns = 0;
+  int64_t timeout_ns = 0;
   bool armed = false;  // all ranks want armed steps
 };
 

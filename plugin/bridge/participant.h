@@ -94,13 +94,13 @@ class Participant {
 
   // Something is there that the next coordination round is to take up: a request, or a change of process sets. Locks of
   // Horovod's may be held.
-  virtual void HandedIn() {}
+  virtual void WorkSubmitted() {}
 
   // This thread waits for operations that were handed in; the background thread is to end.
   virtual void WaitedFor() {}
 
   // An operation was put into the queue of requests of a process set, whose lock is held. The least that somebody says
-  // it needs counts: HandedIn follows where that is a round, Held where it is others. The process set is -1 for
+  // it needs counts: WorkSubmitted follows where that is a round, Held where it is others. The process set is -1 for
   // messages without an operation of this rank.
   virtual ::paceline::core::Need Queued(const common::Request& /*request*/, int32_t /*process_set_id*/) {
     return ::paceline::core::Need::kRound;

@@ -20,7 +20,7 @@
 #include "bridge/priorities.h"
 #include "bridge/record/recording.h"
 #include "bridge/settings/settings.h"
-#include "bridge/stages/mails.h"
+#include "bridge/stages/stage_communicators.h"
 #include "bridge/transport/gloo_transport.h"
 #include "bridge/transport/mpi_transport.h"
 #include "horovod/common/gloo/gloo_context.h"
@@ -47,9 +47,9 @@ std::unique_ptr<Transport> TransportAmong(common::ProcessSet& process_set) {
 }
 
 // MPI has none: its calls belong to Horovod's background thread.
-std::unique_ptr<Transport> MailTransportAmong(common::ProcessSet& process_set) {
+std::unique_ptr<Transport> StageTransportAmong(common::ProcessSet& process_set) {
   const auto& context = process_set.gloo_context.ctx;
-  return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context, GlooTransport::Kind::kMail);
+  return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context, GlooTransport::Kind::kStages);
 }
 
 Coordination::Transports OfCoordination() {
@@ -57,7 +57,7 @@ Coordination::Transports OfCoordination() {
   return {[](const auto& context, auto ring) {
             return std::make_unique<GlooTransport>(context, Kind::kRounds, std::move(ring));
           },
-          [](const auto& context) { return std::make_unique<GlooTransport>(context, Kind::kParcels); }};
+          [](const auto& context) { return std::make_unique<GlooTransport>(context, Kind::kControlMessages); }};
 }
 
 WorldEnd EndOfWorld(const std::function<bool()>& over = nullptr) {
@@ -96,13 +96,13 @@ std::vector<Participant*> Make() {
       {Priority::kPipelined, pipelined},
       {Priority::kLeaving, leaving},
       {Priority::kPartial, *partial},
-      {Priority::kArmed, new Armed(*merging, *collectives, special, WhyFailed, TellTakenUp)},
+      {Priority::kArmed, new Armed(*merging, *collectives, special, WhyFailed, NotifyTakenUp)},
       {Priority::kMerging, merging},
       {Priority::kJoins, new Joins(special)},
       {Priority::kFusionBuffers, new FusionBuffers},
       {Priority::kRecording, new Recording},
       {Priority::kCollectives, collectives},
-      {Priority::kMails, new Mails(MailTransportAmong, EndOfWorld)},
+      {Priority::kStageCommunicators, new StageCommunicators(StageTransportAmong, EndOfWorld)},
   };
   std::vector<Participant*> all;
   all.reserve(by_priority.size());
@@ -119,14 +119,14 @@ const std::vector<Participant*>& Participants() {
   return *all;
 }
 
-void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
-                 int32_t process_set_id) {
+void NotifyArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
+                   int32_t process_set_id) {
   for (auto* participant : Participants()) {
     participant->Arrived(tensors, names, process_set_id);
   }
 }
 
-void TellTakenUp() {
+void NotifyTakenUp() {
   for (auto* participant : Participants()) {
     participant->TakenUp();
   }
@@ -140,7 +140,7 @@ Clock::duration SleepLimitOfAll() {
   return limit;
 }
 
-void TellPerformed(const Executed& executed) {
+void NotifyPerformed(const Executed& executed) {
   for (auto* participant : Participants()) {
     participant->Performed(executed);
   }

@@ -29,17 +29,17 @@ T& Get() {
 }
 
 // Tells all of them; see Participant::Arrived. For calls that were taken over, by the one that did.
-void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
-                 int32_t process_set_id);
+void NotifyArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
+                   int32_t process_set_id);
 
 // Tells all of them; see Participant::TakenUp. For what goes without coordination rounds.
-void TellTakenUp();
+void NotifyTakenUp();
 
 // How long the background thread may sleep at most, by all of them; see Participant::SleepLimit.
 Clock::duration SleepLimitOfAll();
 
 // Tells all of them; see Participant::Performed. For operations that go on after Horovod's call has returned.
-void TellPerformed(const Executed& executed);
+void NotifyPerformed(const Executed& executed);
 
 }  // namespace horovod::paceline
 

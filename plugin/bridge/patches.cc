@@ -11,7 +11,7 @@ void Initializing() {
   }
 }
 
-void NewProcessSet() { TellHandedIn(); }
+void NewProcessSet() { NotifyWorkSubmitted(); }
 
 void EndProcessSet(int32_t process_set_id) {
   for (auto* participant : Participants()) {

@@ -34,7 +34,7 @@ enum class Priority {
   kFusionBuffers,
   kRecording,
   kCollectives,
-  kMails,
+  kStageCommunicators,
 };
 
 }  // namespace horovod::paceline

@@ -77,11 +77,11 @@ class Transport {
   }
 
   // Closes connections. What is in flight fails.
-  virtual void GiveUp() = 0;
+  virtual void Abort() = 0;
 
   // What is in flight is forgotten, connections stay: where no peer sends or receives with its tags any more.
   // Transports that cannot forget give up.
-  virtual void Leave() { GiveUp(); }
+  virtual void Leave() { Abort(); }
 };
 
 }  // namespace horovod::paceline

@@ -5,11 +5,12 @@
 
 namespace horovod::paceline {
 
-// handed_in: something is there that the next coordination round is to take up: requests, or a change of process sets.
-void TellHandedIn();
+// work_submitted: something is there that the next coordination round is to take up: requests, or a change of process
+// sets.
+void NotifyWorkSubmitted();
 
 // waited_for: this thread waits for an operation. Also: for the background thread itself, to shut down.
-void TellWaitedFor();
+void NotifyWaitedFor();
 
 }  // namespace horovod::paceline
 

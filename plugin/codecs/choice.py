@@ -48,7 +48,7 @@ class Choice:
     def mark(self) -> str:
         """The part of an operation's name that tells the library its codec and collective.
 
-        core/naming/travel_mark.h has the format. All ranks, including those that have joined, read the choice from it.
+        core/naming/name_mark.h has the format. All ranks, including those that have joined, read the choice from it.
         Operations without a mark (""), such as a script's own, use no codec and the collective of the variables.
         """
         if not self.lossy and not self.own_collective:

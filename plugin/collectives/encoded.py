@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.arguments import choice_asked
 from paceline.codecs.choice import EXACT
-from paceline.codecs.travel import dtype_name
+from paceline.codecs.encoding import dtype_name
 from paceline.errors import UsageError
 
 _DOCUMENTED = """

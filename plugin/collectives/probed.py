@@ -12,11 +12,11 @@ from paceline.collectives import network_file
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile
 from paceline.errors import UserError
+from paceline.log import log
 from paceline.native.agreement import everyone
 from paceline.native.interruptible import interruptible
 from paceline.native.prototypes import ERROR_BYTES
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
-from paceline.telling import tell
 
 VARIABLE = "PACELINE_NETWORK_FILE"
 LIMIT_S = 60.0  # timeout for the other ranks to read their files
@@ -74,12 +74,12 @@ def use(library: ctypes.CDLL, path: Path | None) -> None:
         if not variables.elastic():
             raise UserError(what, _AGAIN)
         if place.rank == 0:
-            tell(f"{what} The ranks of an elastic job change: until they are as then, auto does without it.")
+            log(f"{what} The ranks of an elastic job change: until they are as then, auto does without it.")
         return
     _hand_over(library, found, path)
     _follow(library, number, place.rank)
     if place.rank == 0:
-        tell(f"Collectives: {picks(library)} (auto, from {path})")
+        log(f"Collectives: {picks(library)} (auto, from {path})")
 
 
 def _digest(content: bytes) -> int:

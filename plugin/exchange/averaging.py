@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paceline.codecs.choice import Choice
-from paceline.codecs.travel import Travel
+from paceline.codecs.encoding import Encoding
 from paceline.errors import UsageError
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.ops import Cell, Ops
@@ -166,7 +166,7 @@ def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
                 average=horovod.Average,
                 process_set=process_set,
                 compression=horovod.Compression.none,
-                travel=Travel(loaded(wire.LIBRARY), process_set, Choice()),
+                encoding=Encoding(loaded(wire.LIBRARY), process_set, Choice()),
             )
             known[key] = process_set, VariableMeans(wire, choices)
         for index, mean in known[key][1](dict(enumerate(variables))).items():

@@ -28,9 +28,9 @@ from paceline.exchange.ops import Ops
 from paceline.exchange.update_sets import UpdateSets
 from paceline.exchange.weighing import mean_of, without_work
 from paceline.exchange.wire import Answer, Bucket, Key, Weights, Wire
+from paceline.log import log
 from paceline.native.agreement import SAME_EXCHANGE, agree
 from paceline.native.in_flight import InFlight
-from paceline.telling import tell
 
 # One update that a drain returns: results by key of the parameter, and the factor of the loss, or 1.
 Update = tuple[dict[Key, Any], float]
@@ -90,7 +90,7 @@ class Exchange(ABC):
             self.load(state, buckets)
         fresh = not self._met
         if fresh:
-            ranks, choice = self.wire.process_set.size(), self.wire.travel.choice
+            ranks, choice = self.wire.process_set.size(), self.wire.encoding.choice
             self.meet("exchange", list(self.among.agreement(self.settings, ranks, choice)), self.among.AGREED)
             self._met = True
             self.announce(sum(len(bucket.members) for bucket in buckets))
@@ -108,11 +108,11 @@ class Exchange(ABC):
     def announce(self, gradients: int) -> None:
         """Report on rank 0, once in a world, the exchange of this number of gradients per update."""
         if not (self._announced or self.settings.synchronous) and self.wire.process_set.rank() == 0:
-            tell(
+            log(
                 f"exchange={self.settings} begins for {self.wire.label}: {gradients} gradients an update, "
                 f"{self.wire.process_set.size()} ranks."
             )
-        self.wire.travel.announce(self.wire.label)
+        self.wire.encoding.announce(self.wire.label)
         self._announced = True
 
     # True if results of weighted gradients are already divided by the contributed weight.
@@ -259,7 +259,7 @@ class Exchange(ABC):
         state = self._state()
         if state is not None and state["in_flight"] and self.weighted:
             state = {**state, WEIGHTED: True}
-        return with_residuals(state, self.wire.travel.state(), self.settings.tag)
+        return with_residuals(state, self.wire.encoding.state(), self.settings.tag)
 
     def _state(self) -> dict[str, Any] | None:
         """Return the state without the residuals of error feedback."""
@@ -285,7 +285,7 @@ class Exchange(ABC):
         rest, residuals = without_residuals(state)
         if residuals is not None:
             self._state()  # waits for what is in flight, which would still change the residuals
-        self.wire.travel.load(residuals)
+        self.wire.encoding.load(residuals)
         if rest is None:
             return
         weighted = self.weighted

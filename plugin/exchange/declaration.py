@@ -32,7 +32,7 @@ class ExchangeSettings:
     # True if each rank updates with its own gradients, and models are averaged.
     averages_models: ClassVar[bool] = False
     # True if gradients leave their rank.
-    gradients_travel: ClassVar[bool] = True
+    exchanges_gradients: ClassVar[bool] = True
     # True if results wait in Horovod's library, in the type that was sent, which must be one of NumPy's.
     results_wait: ClassVar[bool] = False
     # True if updates use the gradients of their own step, of all ranks.

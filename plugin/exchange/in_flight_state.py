@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from paceline.codecs.travel import Residuals
+from paceline.codecs.encoding import Residuals
 from paceline.exchange.wire import Bucket, Key
 
 Array = np.ndarray[Any, Any]

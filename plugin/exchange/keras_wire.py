@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from paceline.codecs.choice import Choice
+from paceline.codecs.encoding import Encoding
 from paceline.codecs.naming import unmarked
-from paceline.codecs.travel import Travel
 from paceline.errors import UsageError
 from paceline.exchange.averaging import VariableMeans
 from paceline.exchange.own_names import own_name
@@ -29,7 +29,7 @@ class KerasWire:
     def __init__(self, module: Any, library_name: str, settings: Any, word: str) -> None:
         """Construct the wire of one optimizer or tape, from paceline.keras3.settings and Declaration.word."""
         self.library = loaded(library_name)
-        self.travel = settings.travel
+        self.encoding = settings.encoding
         self.process_set = settings.process_set
         # Functions compiled with this exchange for eager execution; `module` fills and reads it.
         self.functions: dict[Any, Any] = {}
@@ -69,7 +69,7 @@ class KerasWire:
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
         """Start to reduce `tensors`; `exact`: without the codec."""
         if not exact:
-            self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, tensors)
+            self.encoding.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, tensors)
         name = unmarked(bucket.name) if exact else bucket.name
         work: Work = self._module.start(tensors, self._settings, name)
         return work
@@ -100,8 +100,8 @@ class KerasWire:
         """Return the VariableMeans of one kind, whose operations TensorFlow compiles once."""
         if (kind, encoded) not in self._averages:
             name = f"{self._settings.name}_average{kind and '_'}{kind}"
-            travel = self.travel if encoded else Travel(self.library, self.process_set, Choice())
-            settings = self._averaging(name=name, travel=travel)
+            encoding = self.encoding if encoded else Encoding(self.library, self.process_set, Choice())
+            settings = self._averaging(name=name, encoding=encoding)
             self._averages[kind, encoded] = VariableMeans(self._module, settings)
         return self._averages[kind, encoded]
 
@@ -120,8 +120,8 @@ class KerasWire:
     def among(self, process_set: Any) -> Any:
         """Return a wire of the same variables over another process set."""
         wire = copy.copy(self)
-        wire.process_set, wire.travel = process_set, Travel(self.library, process_set, Choice())
-        wire._settings = self._averaging(process_set=process_set, travel=wire.travel)
+        wire.process_set, wire.encoding = process_set, Encoding(self.library, process_set, Choice())
+        wire._settings = self._averaging(process_set=process_set, encoding=wire.encoding)
         return wire
 
     def _averaging(self, **changes: Any) -> Any:
@@ -142,7 +142,7 @@ class KerasWire:
         """Return the indices of `weights`: Keras updates those with gradients."""
         return frozenset(weights)
 
-    def travelling(self, tensor: Any) -> Array:
+    def as_sent(self, tensor: Any) -> Array:
         """Return the tensor as an array."""
         return np.asarray(tensor)
 

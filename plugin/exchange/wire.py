@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from paceline.codecs.travel import Travel
+from paceline.codecs.encoding import Encoding
 from paceline.exchange.ops import Cell, GraphOps
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +53,7 @@ class Wire(Protocol):
 
     library: ctypes.CDLL  # Horovod's
     process_set: Any
-    travel: Travel  # codec and collective of the gradients
+    encoding: Encoding  # codec and collective of the gradients
 
     @property
     def graph_ops(self) -> GraphOps | None:
@@ -151,7 +151,7 @@ class Wire(Protocol):
         """Return zeros of a tensor's shape, type and layout."""
         ...
 
-    def travelling(self, tensor: Any) -> Array:
+    def as_sent(self, tensor: Any) -> Array:
         """Return a result in its compressed form, as on the wire."""
         ...
 

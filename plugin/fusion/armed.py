@@ -18,23 +18,23 @@ class ArmedReport:
     Attributes:
         state: "off", "watching" (steps are compared), "proved" (the next step but one is armed), "armed", "running".
         reason: why steps are not armed; empty if they are.
-        given_up_because: why this rank last aborted an armed step.
+        fallback_reason: why this rank last aborted an armed step.
         steps: number of armed steps, which were negotiated once.
         messages: number of their messages without negotiation.
-        given_up: number of aborted armed steps, which were negotiated to their end.
-        gave_up: True if there were too many of these, and armed steps are off for this plan.
+        fallbacks: number of aborted armed steps, which were negotiated to their end.
+        too_many_fallbacks: True if there were too many of these, and armed steps are off for this plan.
     """
 
     state: str = "off"
     reason: str = NO_PLAN
-    given_up_because: str = ""
+    fallback_reason: str = ""
     steps: int = 0
     messages: int = 0
-    given_up: int = 0
-    gave_up: bool = False
+    fallbacks: int = 0
+    too_many_fallbacks: bool = False
 
     def __str__(self) -> str:
-        ended = f", {self.given_up} given up ({self.given_up_because})" if self.given_up else ""
+        ended = f", {self.fallbacks} given up ({self.fallback_reason})" if self.fallbacks else ""
         why = f": {self.reason}" if self.reason else ""
         return f"{self.state}{why}; {self.steps} steps{ended}"
 

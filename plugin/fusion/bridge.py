@@ -185,5 +185,5 @@ class Bridge:
         return armed(self.library)
 
 
-def _tensors(told: list[tuple[str, tuple[int, int]]]) -> list[Tensor]:
-    return [Tensor(name, *rest) for name, rest in told]
+def _tensors(pairs: list[tuple[str, tuple[int, int]]]) -> list[Tensor]:
+    return [Tensor(name, *rest) for name, rest in pairs]

@@ -13,9 +13,9 @@ from paceline.fusion.bridge import Bridge
 from paceline.fusion.driver import Driver, Limits, State
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
+from paceline.log import log
 from paceline.native.world import process
 from paceline.registry.policies import EXCLUDING, THRESHOLD
-from paceline.telling import tell
 from paceline.variables import switched_on
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Control:
                     driver.look()
                 except Exception as error:  # a defect of Paceline must not end training
                     driver.state, driver.reason = State.REFUSED, f"{type(error).__name__}: {error}"
-                    tell(f"fusion={policy.name} stopped: {driver.reason}. Training goes on; please report this.")
+                    log(f"fusion={policy.name} stopped: {driver.reason}. Training goes on; please report this.")
                 busy = busy or driver.state not in (State.ACTIVE, State.STOCK, State.REFUSED)
             return busy
 

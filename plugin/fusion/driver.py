@@ -35,9 +35,9 @@ from paceline.fusion.planning import Plan, make_plan, predict
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
 from paceline.fusion.trial import WINDOW_STEPS, WORTH_TRYING, Trial
+from paceline.log import log
 from paceline.record.trace import Costs
 from paceline.registry.policies import BUILT_IN, FIXED, THRESHOLD
-from paceline.telling import tell
 
 # Steps before the first measurement, in which memory is allocated and connections warm up.
 FIRST_STEPS = 3
@@ -97,7 +97,7 @@ class Driver:
         policy: Policy,
         limits: Limits,
         serial: int,
-        tell: Callable[[str], None] = tell,
+        log: Callable[[str], None] = log,
     ) -> None:
         self.serial = serial
         self.state = State.AGREEING
@@ -106,14 +106,14 @@ class Driver:
         self._set = process_set
         self._policy = policy
         self._limits = limits
-        self._tell = tell
+        self._log = log
         self._until = 0  # a number of steps, of an operation or of a plan, depending on the state
         self._version = 0
         self._looks = 0
         self._fits = 0
-        self._give_up = 0  # a number of steps
-        self._told_disagreement = False
-        self._told_fault = ""
+        self._offer_deadline = 0  # a number of steps
+        self._reported_disagreement = False
+        self._reported_fault = ""
         self._plan: Plan | None = None
         self._offered: Offer | None = None
         self._with_plan = False  # True if the plan, not Horovod's merging, was sent last
@@ -154,14 +154,14 @@ class Driver:
             self.reason = ""
         self._looks += 1
         asked = self._bridge.agreement(self._set)
-        if self._looks >= DISAGREEMENT_LOOKS and asked and not self._told_disagreement:
-            self._told_disagreement = True
+        if self._looks >= DISAGREEMENT_LOOKS and asked and not self._reported_disagreement:
+            self._reported_disagreement = True
             self.reason = disagreement(asked, self._policy)
-            self._tell(f"{self.reason}{self._where}; Horovod's own merging is used. Give all ranks the same fusion.")
+            self._log(f"{self.reason}{self._where}; Horovod's own merging is used. Give all ranks the same fusion.")
 
     def _agreeing(self, status: Status) -> None:
         self._looks = self._fits = 0
-        self._told_disagreement = False
+        self._reported_disagreement = False
         self.reason = ""
         self._go(State.WARMING, status.steps + FIRST_STEPS)
 
@@ -209,13 +209,13 @@ class Driver:
         except UserError as error:
             self._refuse(error)
             return
-        self._tell(f"fusion={self._policy.name}{self._where}: {summary(plan, measured)}")
+        self._log(f"fusion={self._policy.name}{self._where}: {summary(plan, measured)}")
         self._offer(measured, model, plan, status, promise(plan, measured))
 
     def _refuse(self, error: UserError) -> None:
         self.reason = f"{error.problem} {error.remedy}"
         self._go(State.REFUSED, 0)
-        self._tell(f"fusion={self._policy.name}{self._where}: {self.reason} Horovod's own merging is used.")
+        self._log(f"fusion={self._policy.name}{self._where}: {self.reason} Horovod's own merging is used.")
 
     def _offering(self, status: Status) -> None:
         if status.version == self._until:
@@ -223,7 +223,7 @@ class Driver:
                 self._go(State.TRYING, 0)
             else:
                 self._go(State.ACTIVE if self._with_plan else State.STOCK, status.steps + self._limits.watch_steps)
-        elif status.steps >= self._give_up:
+        elif status.steps >= self._offer_deadline:
             self._go(State.AGREEING, 0)
 
     def _lost(self, status: Status) -> bool:
@@ -244,7 +244,7 @@ class Driver:
         if not trial.over:
             self._send(status, trial.with_plan)
             return
-        self._tell(f"fusion={self._policy.name}{self._where}: {trial}.")
+        self._log(f"fusion={self._policy.name}{self._where}: {trial}.")
         if not trial.plan_stays:
             self._keep_stock(status, "was not ahead of it")
         elif self._with_plan:
@@ -272,9 +272,9 @@ class Driver:
             plan = self._make(measured, status, model)
         except UserError as error:
             fault = f"fusion={self._policy.name}{self._where}: {error.problem} {error.remedy} The last plan stays."
-            if fault != self._told_fault:
-                self._told_fault = fault
-                self._tell(fault)
+            if fault != self._reported_fault:
+                self._reported_fault = fault
+                self._log(fault)
             return
         if plan.named_groups == self._plan.named_groups:
             return
@@ -283,7 +283,7 @@ class Driver:
         new_s = plan.predicted[plan.policy].exposed_s
         gain_s = now_s - new_s
         if gain_s > WORTH * (measured.compute_s + now_s):
-            self._tell(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
+            self._log(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
             self._offer(measured, model, plan, status, promise(plan, measured))
 
     def _armed(self, status: Status) -> bool:
@@ -295,7 +295,7 @@ class Driver:
         if not status.armed:
             return False
         report = self._bridge.armed()
-        return not report.gave_up and (report.steps > 0 or not self._could_arm)
+        return not report.too_many_fallbacks and (report.steps > 0 or not self._could_arm)
 
     def _fit(self, measured: Measurement, status: Status) -> CostModel:
         """Fit the cost of a plan's messages.
@@ -341,7 +341,7 @@ class Driver:
         self._bridge.ask(self._set, ControlOp.PLAN, self._offered.values(self._version, with_plan))
         self._with_plan = with_plan
         self._could_arm = self._could_arm or (with_plan and self._plan is not None and len(self._plan.groups) > 1)
-        self._give_up = status.steps + OFFER_STEPS
+        self._offer_deadline = status.steps + OFFER_STEPS
         self._go(State.OFFERING, self._version)
 
     def _keep_stock(self, status: Status, why: str) -> None:

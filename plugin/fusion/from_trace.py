@@ -118,7 +118,7 @@ class _Rank:
             for reduced_here in [_reduced(step)]
         ]
 
-    def carriers(self, step: Step, names: set[str]) -> list[Collective]:
+    def collectives_of(self, step: Step, names: set[str]) -> list[Collective]:
         """Return the step's messages with any tensor of `names`."""
         tensors = self.trace.tensors
         return [one for one in step.collectives if any(tensors[number].name in names for number in one.tensors)]
@@ -198,7 +198,7 @@ def _waits(rank: _Rank, name: str, names: set[str]) -> bool:
     others = names - {name}
     steps = waits = 0
     for step, arrivals in zip(rank.steps, rank.arrivals, strict=True):
-        ends_s = [one.end_s for one in rank.carriers(step, others)]
+        ends_s = [one.end_s for one in rank.collectives_of(step, others)]
         if name in arrivals and ends_s:
             steps += 1
             waits += arrivals[name] >= max(ends_s)
@@ -234,12 +234,12 @@ def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float, fl
     exposed_s: dict[int, list[float]] = {}
     for rank in ranks:
         for step, arrivals in zip(rank.steps, rank.arrivals, strict=True):
-            carriers = rank.carriers(step, names)
+            reductions = rank.collectives_of(step, names)
             arrivals_s = [time_s for name, time_s in arrivals.items() if name in names]
-            if carriers and arrivals_s:
-                finishes_s.append(max(one.end_s for one in carriers) - min(arrivals_s))
-                counts.append(len(carriers))
-                exposed_s.setdefault(step.index, []).append(max(one.end_s for one in carriers) - max(arrivals_s))
+            if reductions and arrivals_s:
+                finishes_s.append(max(one.end_s for one in reductions) - min(arrivals_s))
+                counts.append(len(reductions))
+                exposed_s.setdefault(step.index, []).append(max(one.end_s for one in reductions) - max(arrivals_s))
     # Prefer steps that all ranks recorded; in others the last rank is unknown.
     everywhere = [min(found) for found in exposed_s.values() if len(found) == len(ranks)]
     least_s = median(everywhere or [min(found) for found in exposed_s.values()])

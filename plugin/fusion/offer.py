@@ -12,7 +12,7 @@ from paceline.fusion.planning import Plan
 from paceline.registry.policies import THRESHOLD
 
 # Minimum timeout of a gate, in units of the longest pause between two gradients.
-PATIENCE_PAUSES = 3.0
+TIMEOUT_PAUSES = 3.0
 # Names of a plan's expected values, in order (core/fusion/merge_plan.h).
 EXPECTED = ("step_s", "exposed_s", "stock_step_s", "a_s", "b_s_per_byte", "coordination_s", "compute_s", "messages")
 
@@ -25,13 +25,13 @@ class Offer:
         group_of: group of each tensor of the measurement, negative for none.
         parts_of: number of parts of each tensor.
         expected: expected values, in the order of EXPECTED.
-        patience_s: timeout of a gate.
+        timeout_s: timeout of a gate.
     """
 
     group_of: list[int]
     parts_of: list[int]
     expected: list[float]
-    patience_s: float
+    timeout_s: float
 
     @classmethod
     def of(cls, measured: Measurement, model: CostModel, plan: Plan, gate_timeout_s: float) -> Offer:
@@ -54,26 +54,26 @@ class Offer:
         }
         at = sorted(at for at in measured.ready_s if at is not None)
         pause_s = max((after - before for before, after in itertools.pairwise(at)), default=0.0)
-        patience_s = max(gate_timeout_s, PATIENCE_PAUSES * pause_s)
-        return cls(group_of, parts_of, [expected[name] for name in EXPECTED], patience_s)
+        timeout_s = max(gate_timeout_s, TIMEOUT_PAUSES * pause_s)
+        return cls(group_of, parts_of, [expected[name] for name in EXPECTED], timeout_s)
 
     def values(self, version: int, active: bool) -> list[float]:
         """Return the numbers to send; if not `active`, Horovod merges, and no tensor is in a group."""
         group_of = self.group_of if active else [-1] * len(self.group_of)
-        return encode(version, active, self.patience_s, self.expected, group_of, self.parts_of if active else None)
+        return encode(version, active, self.timeout_s, self.expected, group_of, self.parts_of if active else None)
 
 
 def encode(
     version: int,
     active: bool,
-    patience_s: float,
+    timeout_s: float,
     expected: list[float],
     group_of: list[int],
     parts_of: list[int] | None = None,
 ) -> list[float]:
     """Encode a plan as numbers (core/fusion/merge_plan.h: DecodePlan). Without `parts_of`, all tensors are whole."""
     return [
-        float(version), float(active), patience_s, float(len(group_of)),
+        float(version), float(active), timeout_s, float(len(group_of)),
         *(value + 1 if value >= 0 else 0.0 for value in expected),
         *(group + 1.0 if group >= 0 else 0.0 for group in group_of),
         *map(float, parts_of or [1] * len(group_of)),

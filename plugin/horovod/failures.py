@@ -61,8 +61,8 @@ def _cmake_error(lines: Sequence[str]) -> list[str]:
     """Return CMake's error that begins `lines`: its head and the message, which is indented more."""
     indent = len(lines[0]) - len(lines[0].lstrip())
     body = takewhile(lambda line: not line.strip() or len(line) - len(line.lstrip()) > indent, lines[1:])
-    told = takewhile(lambda line: not line.strip().startswith("Call Stack"), body)
-    return [line for line in (lines[0], *told) if line.strip() and not _MAKES.search(line)]
+    described = takewhile(lambda line: not line.strip().startswith("Call Stack"), body)
+    return [line for line in (lines[0], *described) if line.strip() and not _MAKES.search(line)]
 
 
 def _excerpts(lines: Sequence[str]) -> Iterable[list[str]]:

@@ -56,12 +56,12 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             f"{_CALL}Popped(process_set, message_queue_tmp);",
         ),
     ),
-    "handed": (
+    "submitted": (
         Edit(
             _TENSOR_QUEUE,
             "protected:",
             "before",
-            "std::vector<std::string> Handed() const {\n"
+            "std::vector<std::string> Submitted() const {\n"
             "  std::lock_guard<std::mutex> guard(mutex_);\n"
             "  std::vector<std::string> names;\n"
             "  for (const auto& entry : tensor_table_) {\n"
@@ -212,9 +212,9 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             within="bool RunLoopOnce(HorovodGlobalState& state) {",
         ),
     ),
-    "handed_in": (
+    "work_submitted": (
         Edit(_PROCESS_SET, '#include "process_set.h"', "after", _WAKING),
-        Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}TellHandedIn();"),
+        Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}NotifyWorkSubmitted();"),
     ),
     "waited_for": (
         Edit(_TORCH_OPS, '#include "ready_event.h"', "after", _WAKING),
@@ -222,14 +222,14 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             _TORCH_OPS,
             "while (true) {",
             "before",
-            f"if (!handle_manager.PollHandle(handle)) {{\n  {_CALL}TellWaitedFor();\n}}",
+            f"if (!handle_manager.PollHandle(handle)) {{\n  {_CALL}NotifyWaitedFor();\n}}",
             within="void WaitAndClear(int handle) {",
         ),
         Edit(
             _OPERATIONS,
             "horovod_global.shut_down = true;",
             "after",
-            f"{_CALL}TellHandedIn();\n{_CALL}TellWaitedFor();",
+            f"{_CALL}NotifyWorkSubmitted();\n{_CALL}NotifyWaitedFor();",
             within="void horovod_shutdown() {",
         ),
     ),
@@ -282,7 +282,7 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     # Gloo can wait for one buffer only, so transports get a callback at the end of an operation.
-    "told": (
+    "on_completion": (
         Edit(
             _GLOO_BUFFER,
             "#include <cstdint>",
@@ -294,12 +294,18 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "const size_t size;",
             "after",
             "// Called when an operation has completed (with nullptr) or failed, maybe more than once.\n"
-            "std::function<void(const std::exception_ptr&)> told;\n"
+            "std::function<void(const std::exception_ptr&)> on_completion;\n"
             "// What is sent, or expected, as a number: a message of ours that has another one is not received.\n"
             "uint64_t terms = 0;",
         ),
         *(
-            Edit(_GLOO_TCP_BUFFER, anchor, "after", f"if (told) {{\n  told({error});\n}}", within=within)
+            Edit(
+                _GLOO_TCP_BUFFER,
+                anchor,
+                "after",
+                f"if (on_completion) {{\n  on_completion({error});\n}}",
+                within=within,
+            )
             for anchor, error, within in (
                 ("recvRank_ = rank;", "nullptr", "void UnboundBuffer::handleRecvCompletion(int rank) {"),
                 ("sendRank_ = rank;", "nullptr", "void UnboundBuffer::handleSendCompletion(int rank) {"),

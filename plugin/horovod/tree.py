@@ -52,7 +52,7 @@ ROOMS_IN_HOST = (
 )
 
 # Hooks that do not call Paceline, but that the bridge is compiled against.
-_BENEATH = ("include", "handed", "told", "lengths")
+_BENEATH = ("include", "submitted", "on_completion", "lengths")
 LEAVABLE = ("hooks", *(patch.name for patch in PATCHES))
 
 

@@ -17,8 +17,8 @@ from paceline.errors import UserError
 from paceline.exchange.ending import Ending, endings, process_sets, wait_for_arrivals
 from paceline.leaving import reasons
 from paceline.leaving.waiting import wait_for_all
+from paceline.log import log
 from paceline.native.agreement import extremes
-from paceline.telling import tell
 
 _SAME = "Keep the same models and optimizers on all ranks until the end, or call drain() on all of them before."
 
@@ -34,7 +34,7 @@ def leave(library: ctypes.CDLL) -> None:
     try:
         wait_for_arrivals(library)
     except (UserError, RuntimeError) as error:
-        tell(f"rank {library.horovod_rank()}, at its end: {error}")
+        log(f"rank {library.horovod_rank()}, at its end: {error}")
         return
     sets = process_sets(library)
     if not sets:
@@ -44,13 +44,13 @@ def leave(library: ctypes.CDLL) -> None:
     library.horovod_paceline_partial_flush_all()
     why = wait_for_all(library, config.settings().drain_limit_s)
     if why:
-        tell(f"rank {library.horovod_rank()} is through and leaves before the others: {why}.")
+        log(f"rank {library.horovod_rank()} is through and leaves before the others: {why}.")
         return
     for number in sets:
         try:
             _finish(library, number, left[number])
         except (UserError, RuntimeError) as error:  # another rank was lost; that rank reports why
-            tell(f"rank {library.horovod_rank()}, at its end: {error}")
+            log(f"rank {library.horovod_rank()}, at its end: {error}")
     _meet(library, 0, "left", [0])
 
 
@@ -61,7 +61,7 @@ def _finish(library: ctypes.CDLL, process_set_id: int, left: Sequence[int]) -> N
     together = _meet(library, process_set_id, "held", [len(all_of), labels])
     alike = len(together) > 0 and all(least == most for least, most in together)
     if not alike:
-        tell(
+        log(
             f"rank {library.horovod_rank()} ends with {len(all_of)} optimizers and tapes, others with other ones: what "
             f"is left of their updates is not made known to all, and models may differ. {_SAME}"
         )
@@ -94,7 +94,7 @@ def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) ->
             if left
             else f"{most} more update{'s were' if most > 1 else ' was'} made with gradients that were left"
         )
-        tell(
+        log(
             f"at the end of {one.exchange.wire.label} ({type(settings).__name__.lower()}) {what}. Models that were "
             f"saved or evaluated before lack that: call {one.how} on all ranks after the last step."
         )

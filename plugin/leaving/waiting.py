@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from paceline.telling import tell
+from paceline.log import log
 
 # Intervals between polls, and between queries of the other ranks, which grow.
 _LOOK_S = 0.002
@@ -56,7 +56,7 @@ def wait_for_all(library: ctypes.CDLL, limit_s: float) -> str:
             continue
         if all(one.through for one in heard):
             if said:
-                tell(f"all ranks are through, after {now - begin:.0f} s.")
+                log(f"all ranks are through, after {now - begin:.0f} s.")
             return ""
         first = first or heard
         if heard != before:
@@ -71,7 +71,7 @@ def wait_for_all(library: ctypes.CDLL, limit_s: float) -> str:
             next_line = now + line_s
             if rank == min(other for other, one in enumerate(heard) if one.through):
                 said = True
-                tell(line(rank, heard, first, now - begin))
+                log(line(rank, heard, first, now - begin))
         if now - last_ask >= ask_s:
             ask_s, last_ask = min(ask_s * _GROWTH, _LAST_ASK_S), now
             asked = int(library.horovod_paceline_leaving_ask(1))

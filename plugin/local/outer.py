@@ -37,7 +37,7 @@ class OuterUpdates(ModelAveraging):
         super().__init__(settings.sync_every, wire, ops, meet, members, "the local exchange")
         self._settings = settings
         self._turns = turns(settings.sync_every, settings.fragments, settings.delay)
-        self._encoded = wire.travel.choice.lossy
+        self._encoded = wire.encoding.choice.lossy
         self._begun = ops.cell(False)  # True if `_anchors` hold the initial weights
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
         self._velocities: dict[int, Cell] = {}  # v

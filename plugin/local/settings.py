@@ -75,7 +75,7 @@ class Local(ExchangeSettings):
         )
 
     @property
-    def gradients_travel(self) -> bool:  # type: ignore[override]
+    def exchanges_gradients(self) -> bool:  # type: ignore[override]
         """True if gradients are averaged over the ranks of a site."""
         return self.inside is not None
 

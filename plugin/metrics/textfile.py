@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paceline import config
+from paceline.log import log
 from paceline.metrics.values import Metric, collect
 from paceline.native.library import library_name
 from paceline.native.world import process
 from paceline.record.kept import keep_steps
 from paceline.registry import making
-from paceline.telling import tell
 
 
 def render(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
@@ -76,7 +76,7 @@ class Textfile:
                 self._replace(path)
             except Exception as error:  # numbers are not worth a training
                 if not self._failed:
-                    tell(
+                    log(
                         f"rank {rank} expected to write its metrics to {path}, found {type(error).__name__}: {error}. "
                         "Training goes on. Make the folder of PACELINE_METRICS on every host, with room in it."
                     )

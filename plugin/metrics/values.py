@@ -46,7 +46,7 @@ def collect(library: ctypes.CDLL) -> Iterator[Metric]:
         ("tensors_total", COUNTER, "Tensors in these collectives.", counted["tensors"]),
         ("bytes_total", COUNTER, "Bytes of these tensors.", counted["bytes"]),
         ("armed_steps_total", COUNTER, "Steps that were negotiated once.", armed_steps.steps),
-        ("given_up_steps_total", COUNTER, "Armed steps that fell back to negotiation.", armed_steps.given_up),
+        ("armed_fallbacks_total", COUNTER, "Armed steps that fell back to negotiation.", armed_steps.fallbacks),
         ("partial_rounds_total", COUNTER, "Partial rounds of all tensors.", stats.rounds),
         ("late_rounds_total", COUNTER, "Partial rounds that this rank came too late for.", stats.late),
         ("missed_rounds_total", COUNTER, "Partial rounds without a fresh gradient of this rank.", stats.missed),

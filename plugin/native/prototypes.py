@@ -101,14 +101,14 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "partial_flush_all": (None, ()),
     "leaving_ask": (c_int64, (c_int32,)),
     "leaving_heard": (c_int64, (c_void_p, c_int32)),
-    "mail_open": (c_int64, (c_int32, POINTER(c_int32), POINTER(c_int32), POINTER(c_double), *_ERROR)),
-    "mail_send": (c_int64, (c_int64, c_int32, c_int64, c_void_p, c_int64)),
-    "mail_receive": (c_int64, (c_int64, c_int32, c_int64, c_void_p, c_int64)),
-    "mail_wait": (c_int64, (c_int64, c_int64, c_double)),
-    "mail_give_up": (None, (c_int64, c_int64, c_double)),
-    "mail_alarm": (None, (c_int64, c_char_p)),
-    "mail_why": (c_int64, (c_int64, *_ERROR)),
-    "mail_close": (None, (c_int64,)),
+    "communicator_open": (c_int64, (c_int32, POINTER(c_int32), POINTER(c_int32), POINTER(c_double), *_ERROR)),
+    "communicator_send": (c_int64, (c_int64, c_int32, c_int64, c_void_p, c_int64)),
+    "communicator_receive": (c_int64, (c_int64, c_int32, c_int64, c_void_p, c_int64)),
+    "communicator_wait": (c_int64, (c_int64, c_int64, c_double)),
+    "communicator_abort": (None, (c_int64, c_int64, c_double)),
+    "communicator_notify_failure": (None, (c_int64, c_char_p)),
+    "communicator_why": (c_int64, (c_int64, *_ERROR)),
+    "communicator_close": (None, (c_int64,)),
 }
 
 

@@ -84,7 +84,7 @@ class LibraryChannel:
         """Remove the newest results, and put the answers back as the oldest."""
         kept = self.taken(held if answers is not None else held + 1)[:-1]
         if answers is not None:
-            kept.insert(0, [self._wire.travelling(tensor) for tensor in answers])
+            kept.insert(0, [self._wire.as_sent(tensor) for tensor in answers])
         self.clear()
         for results in kept:
             self.put(results)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.codecs import choice as travels
+from paceline.codecs import choice as codec_choice
 from paceline.codecs.choice import Choice
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry.exchanges import DECLARATIONS, declaration_of
@@ -18,7 +18,7 @@ from paceline.registry.exchanges import described as described
 FIELDS = (
     *(word for one in DECLARATIONS for _, word, _ in one.agreed()),
     f"exchange (number in {', '.join(one.settings.__name__ for one in DECLARATIONS)})",
-    *travels.AGREED,
+    *codec_choice.AGREED,
 )
 AGREED = ", ".join(FIELDS)
 _AS_IT_IS = Choice()

@@ -23,7 +23,7 @@ from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measu
 from paceline.examples.benchmarks.harness.system import check_known
 from paceline.examples.benchmarks.harness.team import Team
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, compare, count_for
+from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Log, compare, count_for
 from paceline.examples.benchmarks.networks import models
 from paceline.examples.benchmarks.steps.benchmark import where
 from paceline.launch.probe.buffers import Case
@@ -166,7 +166,7 @@ def ratios(collectives: Sequence[Collective], operation: str) -> list[Ratio]:
     ]
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure each world, and in it each case."""
     check_known(settings.operations, OPERATIONS)
     chosen, cases = [find(name) for name in settings.systems], settings.cases
@@ -179,7 +179,7 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
         with open_hosts(count, settings.rate, settings.latency) as hosts, ExitStack() as stack:
             teams = []
             for one in able:
-                tell(f"{ranks} ranks: starting those of {one.system.name}")
+                log(f"{ranks} ranks: starting those of {one.system.name}")
                 teams.append(stack.enter_context(CallTeam(one, settings, ranks, hosts)))
             for case in cases:
                 there = [
@@ -192,7 +192,7 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
                 what = f"{case.operation} of {size_name(case.size_bytes)}"
                 takes = {team.system.name: partial(team.take, case) for team in there}
                 compared = ratios([team.collective for team in there], case.operation)
-                comparison = compare(takes, "call_ms", compared, limits, tell, what)
+                comparison = compare(takes, "call_ms", compared, limits, log, what)
                 rate = settings.rate if count > 1 else None
                 facts = {
                     "operation": case.operation, "size_bytes": case.size_bytes, "hosts": count, "ranks": ranks,

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, shown
+from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Log, shown
 from paceline.launch.intervals import Interval
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Benchmark:
 
     title: str
     settings: type[Any]
-    measure: Callable[[Any, Limits, Tell], Iterator[Measured]]
+    measure: Callable[[Any, Limits, Log], Iterator[Measured]]
     rows: str
     columns: Sequence[Column]
     start_s: float

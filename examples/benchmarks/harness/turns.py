@@ -15,7 +15,7 @@ from paceline.examples.benchmarks.harness.turn import Turn
 from paceline.launch.intervals import FEWEST, Interval, median_interval
 
 SHOWN = 2  # ratios on the line of progress
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ def compare(
     figure: str,
     ratios: Sequence[Ratio],
     limits: Limits,
-    tell: Tell = lambda text: None,
+    log: Log = lambda text: None,
     what: str = "",
 ) -> Comparison:
     """Let each system take its part of a turn, repeatedly, until the ratios are narrow or a limit is reached.
 
-    `takes` measures one part of a turn of each system. `tell` gets a line about each turn, with `what`.
+    `takes` measures one part of a turn of each system. `log` gets a line about each turn, with `what`.
     """
     comparison = Comparison({name: [] for name in takes}, figure, ratios, limits)
     begin_s = time.monotonic()
@@ -90,7 +90,7 @@ def compare(
         for name, take in takes.items():
             comparison.turns[name].append(take())
         elapsed_s = time.monotonic() - begin_s
-        tell(f"{what}: {comparison.progress}, {elapsed_s:.0f} s")
+        log(f"{what}: {comparison.progress}, {elapsed_s:.0f} s")
         if comparison.settled or comparison.complete >= limits.turns or elapsed_s >= limits.time_s:
             return comparison
 

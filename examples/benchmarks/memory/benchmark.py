@@ -14,7 +14,7 @@ from paceline.examples.benchmarks.harness.hosts import Loopback
 from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measured
 from paceline.examples.benchmarks.harness.system import System, check_known
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Limits, Tell, compare
+from paceline.examples.benchmarks.harness.turns import Limits, Log, compare
 from paceline.examples.benchmarks.steps.benchmark import SYSTEMS as STEPS
 from paceline.examples.benchmarks.steps.team import StepTeam
 from paceline.examples.benchmarks.steps.worker import Measured as StepsMeasured
@@ -116,19 +116,19 @@ class MemoryTeam(StepTeam):
         return multiples([one.figures for one in measured], self.system.options["bytes"])
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure each system by itself."""
     check_known(settings.systems, SYSTEMS)
 
     def take(name: str) -> Turn:
-        tell(f"starting the ranks of {name}")
-        with MemoryTeam(find(name, settings), settings.ranks, Loopback(), tell) as team:
+        log(f"starting the ranks of {name}")
+        with MemoryTeam(find(name, settings), settings.ranks, Loopback(), log) as team:
             return team.run(STEPS_MADE)
 
     takes = {name: partial(take, name) for name in settings.systems}
     # No ratios: memory does not depend on the speed of the machine.
     once = replace(limits, turns=min(limits.turns, settings.repeats), settles=False)
-    comparison = compare(takes, "above", [], once, tell, "memory")
+    comparison = compare(takes, "above", [], once, log, "memory")
     count = settings.layers * settings.side**2
     title = f"{settings.ranks} ranks, {settings.layers} layers, {count / 1e6:.2f} M float32 parameters"
     facts = {"ranks": settings.ranks, "layers": settings.layers, "parameters": count}

@@ -27,9 +27,9 @@ class _Layer(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(side, side))
 
-    def forward(self, carrier: torch.Tensor) -> torch.Tensor:
+    def forward(self, activation: torch.Tensor) -> torch.Tensor:
         """Add the sum of the weights to the scalar; the backward pass allocates a gradient of ones."""
-        return carrier + self.weight.sum()
+        return activation + self.weight.sum()
 
 
 class Layers(nn.Module):

@@ -61,31 +61,31 @@ class _Pass(torch.autograd.Function):
     """One layer's forward and backward pass. A scalar tensor connects the layers."""
 
     @staticmethod
-    def forward(ctx: Any, layer: SleepingLayer, carrier: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, layer: SleepingLayer, activation: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         ctx.layer = layer
         layer.accelerator.compute(layer.forward_s)
-        return torch.zeros_like(carrier)
+        return torch.zeros_like(activation)
 
     @staticmethod
-    def backward(ctx: Any, *carriers: torch.Tensor) -> Any:
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         layer: SleepingLayer = ctx.layer
         layer.accelerator.compute(layer.backward_s)
         # A new view each time: autograd takes ownership of an unreferenced gradient, and copies any other.
-        return None, carriers[0], *(values.detach() for values in layer.gradients)
+        return None, grads[0], *(values.detach() for values in layer.gradients)
 
 
 class _Turn(torch.autograd.Function):
     """Start of the backward pass, after the last layer."""
 
     @staticmethod
-    def forward(ctx: Any, accelerator: Accelerator, carrier: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, accelerator: Accelerator, activation: torch.Tensor) -> torch.Tensor:
         ctx.accelerator = accelerator
-        return torch.zeros_like(carrier)
+        return torch.zeros_like(activation)
 
     @staticmethod
-    def backward(ctx: Any, *carriers: torch.Tensor) -> Any:
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         ctx.accelerator.begin()
-        return None, carriers[0]
+        return None, grads[0]
 
 
 class SleepingLayer(nn.Module):
@@ -103,13 +103,13 @@ class SleepingLayer(nn.Module):
             self.register_parameter(name.replace(".", "_"), nn.Parameter(_memory(shape)))
         self.gradients = [_memory(shape) for _, shape in tensors]
 
-    def forward(self, carrier: torch.Tensor) -> torch.Tensor:
+    def forward(self, activation: torch.Tensor) -> torch.Tensor:
         """Sleep, and return the scalar; weights are read as in an ordinary layer."""
         begin_s = time.monotonic()
         for parameter in self.parameters():
             parameter.data_ptr()
         self.accelerator.fed(begin_s)
-        result: torch.Tensor = _Pass.apply(self, carrier, *self.parameters())
+        result: torch.Tensor = _Pass.apply(self, activation, *self.parameters())
         return result
 
 
@@ -130,10 +130,10 @@ class SleepingNetwork(Network):
         """Run the forward pass."""
         self.accelerator.hurried = self.hurried
         self.accelerator.begin()
-        carrier = torch.zeros((), requires_grad=True)
+        activation = torch.zeros((), requires_grad=True)
         for layer in self.layers:
-            carrier = layer(carrier)
-        loss: torch.Tensor = _Turn.apply(self.accelerator, carrier)
+            activation = layer(activation)
+        loss: torch.Tensor = _Turn.apply(self.accelerator, activation)
         return loss
 
     def optimizer(self) -> torch.optim.Optimizer:

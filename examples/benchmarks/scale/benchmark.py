@@ -17,7 +17,7 @@ from paceline.examples.benchmarks.harness.hosts import Loopback
 from paceline.examples.benchmarks.harness.ratio import each_over
 from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measured, rounded
 from paceline.examples.benchmarks.harness.system import System, check_known
-from paceline.examples.benchmarks.harness.turns import Limits, Tell, compare
+from paceline.examples.benchmarks.harness.turns import Limits, Log, compare
 from paceline.examples.benchmarks.scale.simulated import Simulation, simulate
 from paceline.examples.benchmarks.scale.systems import CACHED, SYSTEMS
 from paceline.examples.benchmarks.scale.worker import Rest, Rested, names_of
@@ -108,7 +108,7 @@ def find(name: str, settings: Settings) -> System:
     return System(name, setup, SYSTEMS[name].env, options, forked=True)
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure one world after another; the last result also has what follows from all of them."""
     check_known(settings.systems, SYSTEMS)
     if not 2 <= settings.parts <= settings.tensors or size_bytes(settings.size) < LEAST_BYTES:
@@ -124,11 +124,11 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
         with ExitStack() as stack:
             teams = {}
             for name in settings.systems:
-                tell(f"{ranks} ranks: starting those of {name}")
-                teams[name] = stack.enter_context(ScaleTeam(find(name, settings), ranks, Loopback(), tell))
+                log(f"{ranks} ranks: starting those of {name}")
+                teams[name] = stack.enter_context(ScaleTeam(find(name, settings), ranks, Loopback(), log))
             takes = {name: team.take for name, team in teams.items()}
             ratios = each_over(list(takes), [CACHED], "step_ms")
-            comparison = compare(takes, "step_ms", ratios, limits, tell, f"{ranks} ranks")
+            comparison = compare(takes, "step_ms", ratios, limits, log, f"{ranks} ranks")
         for name, by_ranks in coordination_s.items():
             found = comparison.interval(name, "coordination_ms")
             by_ranks |= {ranks: found.median / 1e3} if found is not None and found.median > 0 else {}

@@ -61,7 +61,7 @@ def gathered(ranks: int) -> Work:
     return Work(2 + 2 * depth, 2 * (ranks - 1) + 2 * depth, 4 * (ranks - 1))
 
 
-def told(ranks: int) -> Work:
+def disseminated(ranks: int) -> Work:
     """The same AND with wake=events: in each phase a rank sends to some others and receives from as many."""
     messages = sum(phases(ranks))
     return Work(len(phases(ranks)), messages, ranks * messages)

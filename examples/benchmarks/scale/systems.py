@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paceline.examples.benchmarks.scale.prediction import Way, gathered, ring, told
+from paceline.examples.benchmarks.scale.prediction import Way, disseminated, gathered, ring
 
 UNCACHED, CACHED, EVENTS, ARMED = "uncached", "cached", "events", "armed"
 # Overrides the environment of the benchmark.
@@ -44,7 +44,7 @@ SYSTEMS: dict[str, ScaleSystem] = {
     for system in (
         ScaleSystem(UNCACHED, {**_STOCK, "HOROVOD_CACHE_CAPACITY": "0"}, gathered),
         ScaleSystem(CACHED, _STOCK, ring),
-        ScaleSystem(EVENTS, _EVENTS, told),
-        ScaleSystem(ARMED, _ARMED, told, once=True, planned=True),
+        ScaleSystem(EVENTS, _EVENTS, disseminated),
+        ScaleSystem(ARMED, _ARMED, disseminated, once=True, planned=True),
     )
 }

@@ -18,7 +18,7 @@ from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measu
 from paceline.examples.benchmarks.harness.system import System, check_known
 from paceline.examples.benchmarks.harness.team import Team
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Limits, Tell, compare
+from paceline.examples.benchmarks.harness.turns import Limits, Log, compare
 from paceline.examples.benchmarks.skew import model
 from paceline.examples.benchmarks.skew.worker import Order, Sample
 
@@ -61,7 +61,7 @@ def take(team: Team, settings: Settings, size_bytes: int, system: str) -> Turn:
     return Turn(figures, details)
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure each size."""
     check_known(settings.systems, model.SYSTEMS)
     env = {
@@ -70,12 +70,12 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
         "PACELINE_FUSION": "threshold",
     }
     world = System("skew", "paceline.examples.benchmarks.skew.worker:SkewWorker", env)
-    tell(f"starting {settings.ranks} ranks")
+    log(f"starting {settings.ranks} ranks")
     with Team(world, settings.ranks, Loopback()) as team:
         for size_bytes in settings.sizes_bytes:
             takes = {name: partial(take, team, settings, size_bytes, name) for name in settings.systems}
             ratios = each_over(settings.systems, [model.SYNC], "late_ms")
-            comparison = compare(takes, "late_ms", ratios, limits, tell, f"{size_bytes} bytes")
+            comparison = compare(takes, "late_ms", ratios, limits, log, f"{size_bytes} bytes")
             facts = {"ranks": settings.ranks, "size_bytes": size_bytes, "skew_ms": settings.skew_ms}
             title = f"{size_bytes} bytes: {settings.ranks} ranks, rank r comes r x {settings.skew_ms:g} ms late"
             yield Measured(title, comparison, facts)

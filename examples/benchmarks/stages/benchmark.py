@@ -15,7 +15,7 @@ from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measu
 from paceline.examples.benchmarks.harness.system import System, check_known
 from paceline.examples.benchmarks.harness.team import Team
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Limits, Tell, compare, count_for
+from paceline.examples.benchmarks.harness.turns import Limits, Log, compare, count_for
 from paceline.examples.benchmarks.stages.models import MODELS, SLEEPING, Case
 from paceline.examples.benchmarks.stages.worker import Train, Trained
 from paceline.stages import schedules
@@ -95,7 +95,7 @@ def refusal(name: str, case: Case) -> str:
     return ""
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure each model with each number of micro-batches."""
     check_known(settings.systems, SYSTEMS)
     check_known(settings.models, MODELS)
@@ -106,14 +106,14 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
     with ExitStack() as stack:
         teams = {}
         for library in dict.fromkeys(SYSTEMS[name][0] for name in settings.systems):
-            tell(f"starting the ranks of {library}")
+            log(f"starting the ranks of {library}")
             teams[library] = stack.enter_context(StageTeam(LIBRARIES[library], settings.stages, Loopback()))
         for case in cases:
             refused = {name: reason for name in settings.systems if (reason := refusal(name, case))}
             able = {name: SYSTEMS[name] for name in settings.systems if name not in refused}
             what = f"{case.model}, {case.microbatches} micro-batches"
             takes = {name: partial(teams[library].take, case, schedule) for name, (library, schedule) in able.items()}
-            comparison = compare(takes, "throughput", ratios(list(able)), limits, tell, what)
+            comparison = compare(takes, "throughput", ratios(list(able)), limits, log, what)
             facts = {"model": case.model, "stages": case.stages, "microbatches": case.microbatches}
             passes = f", {settings.forward_ms:g} + {settings.backward_ms:g} ms" if case.model == SLEEPING else ""
             title = f"{case.model}: {case.stages} stages, {case.microbatches} micro-batches{passes}"

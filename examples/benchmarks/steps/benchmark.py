@@ -14,7 +14,7 @@ from paceline.examples.benchmarks.harness.hosts import open_hosts
 from paceline.examples.benchmarks.harness.ratio import Ratio, each_over, over
 from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measured
 from paceline.examples.benchmarks.harness.system import System
-from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, compare
+from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Log, compare
 from paceline.examples.benchmarks.networks import models
 from paceline.examples.benchmarks.steps.team import StepTeam
 from paceline.fusion.resolve import resolve
@@ -114,7 +114,7 @@ def ratios(names: Sequence[str]) -> list[Ratio]:
     return found
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure each model."""
     chosen = [
         (model, [find(name, model.name, settings.bucket_bytes) for name in settings.systems])
@@ -125,10 +125,10 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
         with open_hosts(settings.hosts, rate, settings.latency) as hosts, ExitStack() as stack:
             teams = {}
             for system in systems:
-                tell(f"{model.name}: starting the ranks of {system.name}")
-                teams[system.name] = stack.enter_context(StepTeam(system, settings.size, hosts, tell))
+                log(f"{model.name}: starting the ranks of {system.name}")
+                teams[system.name] = stack.enter_context(StepTeam(system, settings.size, hosts, log))
             takes = {name: team.take for name, team in teams.items()}
-            comparison = compare(takes, "step_ms", ratios(list(takes)), limits, tell, model.name)
+            comparison = compare(takes, "step_ms", ratios(list(takes)), limits, log, model.name)
         facts = {
             "model": model.name, "tensors": model.tensors, "parameters": model.parameters, "hosts": settings.hosts,
             "ranks": settings.size, "rate": rate, "latency": settings.latency,
@@ -169,8 +169,8 @@ def _title(model: models.Model, settings: Settings, rate: str | None) -> str:
 
 def where(ranks: int, hosts: int, rate: str | None, latency: str | None) -> str:
     """Return the number of ranks and hosts, and the rate and latency of their links, as text."""
-    told = f"{ranks} ranks on {hosts} host" + ("s" if hosts > 1 else "")
-    return told + (f", {rate}" if rate else "") + (f", {latency} one way" if latency else "")
+    setting = f"{ranks} ranks on {hosts} host" + ("s" if hosts > 1 else "")
+    return setting + (f", {rate}" if rate else "") + (f", {latency} one way" if latency else "")
 
 
 def _plan_notes(comparison: Comparison) -> Iterator[str]:
@@ -179,12 +179,12 @@ def _plan_notes(comparison: Comparison) -> Iterator[str]:
         if plan is None:
             continue
         count, late = len(plan["group_bytes"]), plan["timeouts"]
-        told = comparison.interval(name, "predicted_over_measured")
+        interval = comparison.interval(name, "predicted_over_measured")
         forecast = ""
-        if told is not None:
+        if interval is not None:
             forecast = (
                 f"; step predicted {plan['step_s'] * 1e3:.1f} ms ({plan['exposed_s'] * 1e3:.1f} ms exposed),"
-                f" {told.median:.3f} of the measured"
+                f" {interval.median:.3f} of the measured"
             )
         yield (
             f"{name}: {count} message{'s' if count > 1 else ''} planned at {plan['a_s'] * 1e3:.2f} ms"

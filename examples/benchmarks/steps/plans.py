@@ -115,7 +115,7 @@ def until_active(
     system: str,
     ready: Sequence[Ready],
     ask: Callable[[WarmUp], list[Ready]],
-    tell: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> list[Ready]:
     """Order steps until all ranks follow their plan, and one more whose results are checked. Return the last answers.
 
@@ -134,6 +134,6 @@ def until_active(
                 f"{system} does not merge by a plan after {steps} steps in {elapsed_s:.0f} s: {states(merging)}.",
                 "Take a smaller model (resnet50-x0.1 has a tenth of the bytes), or leave the system out: systems=...",
             )
-        tell(f"{system} warms up, {steps} steps, {states(merging)}")
+        log(f"{system} warms up, {steps} steps, {states(merging)}")
         answers = ask(WarmUp(BATCH_STEPS, check=False))
         steps += BATCH_STEPS

@@ -26,15 +26,13 @@ COUNTERS = ("coordination_rounds", "messages", "bytes")
 class StepTeam(Team):
     """Ranks that are ready once their steps follow a plan, if the system plans. `take` is one turn.
 
-    `tell` gets a line about steps before measuring. Raises UserError as Team, and for a system that reaches no plan.
+    `log` gets a line about steps before measuring. Raises UserError as Team, and for a system that reaches no plan.
     """
 
-    def __init__(
-        self, system: System, size: int, hosts: Hosts, tell: Callable[[str], None] = lambda text: None
-    ) -> None:
+    def __init__(self, system: System, size: int, hosts: Hosts, log: Callable[[str], None] = lambda text: None) -> None:
         super().__init__(system, size, hosts)
         self.step_s = 0.0
-        self._tell = tell
+        self._log = log
         self._age: int = system.options.get("age", 0)
         self._merging: list[Merging] = []
 
@@ -82,7 +80,7 @@ class StepTeam(Team):
         def steps(order: WarmUp) -> list[Ready]:
             return self._ready((ask or self.order)(order, self._limit_s(order.steps + order.check)))
 
-        ready = plans.until_active(self.system.name, ready, steps, self._tell)
+        ready = plans.until_active(self.system.name, ready, steps, self._log)
         self._merging = [one.merging for one in ready if one.merging is not None]
 
     def _ready(self, answers: list[Ready]) -> list[Ready]:

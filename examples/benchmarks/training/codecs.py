@@ -20,7 +20,7 @@ from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measu
 from paceline.examples.benchmarks.harness.system import System, check_known
 from paceline.examples.benchmarks.harness.team import Team
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Limits, Tell, compare
+from paceline.examples.benchmarks.harness.turns import Limits, Log, compare
 from paceline.registry.codecs import CODECS
 
 EXACT, PLAIN = "none", "_plain"
@@ -61,7 +61,7 @@ class TrainingWorker:
         return self._train(self._case, coding, seed, self._steps)
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Train with each coding and seed; everything else is equal."""
     check_known(settings.systems, CODINGS)
     env = {
@@ -85,12 +85,12 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
         off = first["loss"] - exact[len(seeds) - 1] if coding != EXACT and len(exact) >= len(seeds) else None
         return Turn({name: first[name] for name in ("loss", "training_loss", "accuracy")} | {"loss_from_none": off})
 
-    tell(f"starting {settings.ranks} ranks")
+    log(f"starting {settings.ranks} ranks")
     with Team(world, settings.ranks, Loopback()) as team:
         names = sorted(settings.systems, key=lambda name: name != EXACT)
         takes = {name: partial(take, team, name) for name in names}
         once = Limits(limits.time_s, settings.seeds, settles=False)
-        comparison = compare(takes, "loss", (), once, tell, settings.model)
+        comparison = compare(takes, "loss", (), once, log, settings.model)
     title = f"{settings.model}: {settings.ranks} ranks, {comparison.complete} seeds, collective {settings.collective}"
     yield Measured(title, comparison, {"model": settings.model, "ranks": settings.ranks})
 

@@ -21,7 +21,7 @@ from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measu
 from paceline.examples.benchmarks.harness.system import System, check_known
 from paceline.examples.benchmarks.harness.team import Team
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Limits, Tell, compare
+from paceline.examples.benchmarks.harness.turns import Limits, Log, compare
 from paceline.examples.benchmarks.steps.benchmark import where
 
 SYNC, TORCHFT = "sync", "torchft"
@@ -136,7 +136,7 @@ def take(system: System, settings: Settings, hosts: Hosts) -> Turn:
     return Turn(figures)
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Train with each system and seed."""
     refused = check(settings)
     able = [name for name in settings.systems if name not in refused]
@@ -145,14 +145,14 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
     with open_hosts(settings.hosts, rate) as hosts:
 
         def next_of(name: str) -> Turn:
-            tell(f"seed {seeds[name]}, {name}")
+            log(f"seed {seeds[name]}, {name}")
             system = find(name, settings, seeds[name])
             seeds[name] += 1
             return take(system, settings, hosts)
 
         takes = {name: partial(next_of, name) for name in able}
         once = replace(limits, turns=min(limits.turns, settings.seeds), settles=False)
-        comparison = compare(takes, "step_ms", each_over(able, [SYNC, TORCHFT], "step_ms"), once, tell, "characters")
+        comparison = compare(takes, "step_ms", each_over(able, [SYNC, TORCHFT], "step_ms"), once, log, "characters")
     title = (
         f"characters: {where(settings.size, settings.hosts, rate, None)}; {comparison.complete} seeds,"
         f" {settings.steps} steps, averages every {settings.sync_every}"

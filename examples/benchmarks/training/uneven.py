@@ -19,7 +19,7 @@ from paceline.examples.benchmarks.harness.ratio import each_over
 from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measured
 from paceline.examples.benchmarks.harness.system import check_known
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Limits, Tell, compare
+from paceline.examples.benchmarks.harness.turns import Limits, Log, compare
 from paceline.launch import runs
 
 SYNC = "sync"
@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     arguments: tuple[str, ...] = ()
 
 
-def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured]:
+def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Train in each case."""
     check_known(settings.systems, SYSTEMS)
     check_known(settings.cases, CASES)
@@ -64,7 +64,7 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
             assert found is not None and found.origin is not None
             words = [*arguments, "--seed", str(seeds[system]), *settings.arguments]
             environ = runs.environment(exchange=system, sync_every=SYNC_EVERY)
-            tell(f"{case}, seed {seeds[system]}, {system}")
+            log(f"{case}, seed {seeds[system]}, {system}")
             seeds[system] += 1
             result = runs.train(Path(found.origin), settings.ranks, words, environ, RUN_LIMIT_S)
             figures = {name: result[name] for name in ("steps_per_s", "accuracy", "loss", "apart")}
@@ -72,7 +72,7 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
 
         takes = {name: partial(take, name) for name in settings.systems}
         once = Limits(limits.time_s, settings.seeds, settles=False)
-        comparison = compare(takes, "step_ms", each_over(settings.systems, [SYNC], "step_ms"), once, tell, case)
+        comparison = compare(takes, "step_ms", each_over(settings.systems, [SYNC], "step_ms"), once, log, case)
         title = f"training, delays of the case {case}: {settings.ranks} ranks, {comparison.complete} seeds"
         yield Measured(title, comparison, {"case": case, "ranks": settings.ranks})
 

@@ -82,8 +82,8 @@ class InFlightCheckpoint(keras.callbacks.Callback):
 
     def _each_its_own(self) -> bool:
         distributed = self._optimizer()._distributed
-        exchange, travel = distributed.exchange, distributed.settings.travel
-        fed_back = travel is not None and travel.choice.error_feedback
+        exchange, encoding = distributed.exchange, distributed.settings.encoding
+        fed_back = encoding is not None and encoding.choice.error_feedback
         return fed_back or (exchange is not None and bool(exchange.settings.states_differ))
 
     def _first(self) -> int:

@@ -46,8 +46,8 @@ class Assembly:
 
     def finish(self, loss: Callable[[Any, Any], Any]) -> Finish:
         """Return the final step of this stage's passes; `loss` takes outputs and targets."""
-        mail = self.post.mail
-        return Finish(self.tensors, mail.rank, mail.rank == mail.size - 1, loss)
+        communicator = self.post.communicator
+        return Finish(self.tensors, communicator.rank, communicator.rank == communicator.size - 1, loss)
 
     def parts(
         self,

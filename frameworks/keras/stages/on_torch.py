@@ -127,7 +127,7 @@ def assembled(by: Assembly) -> Parts:
 
     finish = by.finish(observed)
     device = _device_of(by.stage)
-    numbers = RandomNumbers(by.post.mail.rank, by.post.mail.size, device)
+    numbers = RandomNumbers(by.post.communicator.rank, by.post.communicator.size, device)
     passes: Passes = (
         _RecomputingPasses(module, weights, finish, device, numbers, by.stage.state)
         if by.settings.recompute

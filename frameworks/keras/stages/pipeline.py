@@ -21,7 +21,7 @@ from paceline.keras.stages.layers import Layer, free, layers_of, refuse_unfit
 from paceline.keras.stages.losses import loss_of
 from paceline.keras.stages.observed import Scores, StageModel
 from paceline.keras.stages.stage import Stage
-from paceline.pipeline_options import tell_without_effect
+from paceline.pipeline_options import warn_without_effect
 from paceline.stages.delays import delays
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO, first_layers
@@ -73,9 +73,9 @@ class Pipeline(StagedTraining):
         annealing_steps: int = 0,
         correction: float | None = None,
         process_set: Any = horovod_module.global_process_set,
-        mail: posting.Mail | None = None,
+        communicator: posting.Communicator | None = None,
     ) -> None:
-        super().__init__(wire.LIBRARY, process_set, mail)
+        super().__init__(wire.LIBRARY, process_set, communicator)
         layers: list[Layer] = []
         firsts: list[int] = []
         chosen: list[Any] = []
@@ -113,8 +113,8 @@ class Pipeline(StagedTraining):
             taus = delays(self._settings.schedule_of(self.stages))[self.stage]
             by = Assembly(self._post, self._settings, self._stage, made, computed, tensors, counts, taus, self._scores)
             self._equip(tensors, on.assembled(by))
-        if self._mail.rank == 0:
-            tell_without_effect()
+        if self._communicator.rank == 0:
+            warn_without_effect()
 
     @property
     def names(self) -> list[str]:

@@ -29,12 +29,12 @@ def complete(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def consolidated(post: Post, own: dict[str, Any]) -> dict[str, Any] | None:
     """Return the states of all stages as one on rank 0, None on the others."""
-    if post.mail.rank > 0:
+    if post.communicator.rank > 0:
         send_text(post, 0, Tag.STATE, pickle.dumps(own))
         post.finish()
         return None
     states = [own]
-    for stage in range(1, post.mail.size):
+    for stage in range(1, post.communicator.size):
         states.append(pickle.loads(receive_text(post, stage, Tag.STATE)))
     return {
         "model": _merged([one["model"] for one in states]),

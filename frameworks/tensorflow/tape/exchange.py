@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from paceline.codecs.choice import Choice
-from paceline.codecs.travel import Travel
+from paceline.codecs.encoding import Encoding
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
@@ -25,10 +25,10 @@ from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.sync_settings import Sync
 from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3.tensorflow_wire import TensorFlowWire
+from paceline.log import log
 from paceline.native.library import loaded
 from paceline.native.world import process
 from paceline.registry.making import make_watched
-from paceline.telling import tell
 from paceline.tensorflow.horovod import horovod_tensorflow
 from paceline.tensorflow.tape.updates import applied_in, applier
 
@@ -60,7 +60,7 @@ class _Kept:
         updates = self.exchange.drained_means(self.weights)
         optimizer = applier(self.exchange)
         if updates and optimizer is None:
-            tell(
+            log(
                 f"Rank {horovod_tensorflow.rank()}: {len(updates)} updates of the tape {self.key[0]!r} are left, which "
                 "no optimizer of Keras applies. Before the end call hvd.drain_tape(optimizer, variables) on all ranks."
             )
@@ -100,7 +100,7 @@ class _Tapes:
         self.to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
         # Synchronous tapes, whose operations have the tape's name: by codec and collective, the last used one at the
         # end.
-        self.travels: dict[tuple[str, int], dict[Choice, Travel]] = {}
+        self.encodings: dict[tuple[str, int], dict[Choice, Encoding]] = {}
         # Exchanges that are part of a graph.
         self.in_graphs: weakref.WeakKeyDictionary[Any, list[Exchange]] = weakref.WeakKeyDictionary()
 
@@ -116,14 +116,14 @@ def check(chosen: ExchangeSettings) -> None:
         raise UserError(*refused)
 
 
-def travel_for(name: str, process_set: Any, choice: Choice, chosen: ExchangeSettings) -> Travel:
+def encoding_for(name: str, process_set: Any, choice: Choice, chosen: ExchangeSettings) -> Encoding:
     """Codec and collective of a tape. Synchronous tapes of a name share one; an exchange keeps its first tape's."""
-    made = Travel(loaded("tensorflow"), process_set, choice)
+    made = Encoding(loaded("tensorflow"), process_set, choice)
     if not chosen.synchronous:
         return made
     key = _key(name, process_set)
-    travels, to_load = _tapes().travels.setdefault(key, {}), _tapes().to_load
-    known = travels[choice] = travels.pop(choice, made)
+    encodings, to_load = _tapes().encodings.setdefault(key, {}), _tapes().to_load
+    known = encodings[choice] = encodings.pop(choice, made)
     for waiting in list(to_load.get(key, [])):
         rest, residuals = without_residuals(waiting[0])
         if rest is None:
@@ -132,8 +132,8 @@ def travel_for(name: str, process_set: Any, choice: Choice, chosen: ExchangeSett
     return known
 
 
-def _last_travel(key: tuple[str, int]) -> Travel | None:
-    return next(reversed(_tapes().travels.get(key, {}).values()), None)
+def _last_encoding(key: tuple[str, int]) -> Encoding | None:
+    return next(reversed(_tapes().encodings.get(key, {}).values()), None)
 
 
 def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Exchange]) -> Callable[[Any], Exchange]:
@@ -158,8 +158,8 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
             found = next((kept for kept in known if kept.shares(sources)), None)
             if found is not None:
                 _pass_on(found, sources)
-        wanted = chosen, settings.travel.choice
-        if found is not None and (found.exchange.settings, found.exchange.wire.travel.choice) != wanted:
+        wanted = chosen, settings.encoding.choice
+        if found is not None and (found.exchange.settings, found.exchange.wire.encoding.choice) != wanted:
             found.exchange.forget()
             tapes.kept.remove(found)
             found = None
@@ -234,8 +234,8 @@ def tape_in_flight(
     kept = _one(name, process_set, variables)
     if kept is not None:
         return kept.exchange.state()
-    travel = _last_travel(_key(name, process_set))
-    return None if travel is None else with_residuals(None, travel.state(), Sync.tag)
+    encoding = _last_encoding(_key(name, process_set))
+    return None if encoding is None else with_residuals(None, encoding.state(), Sync.tag)
 
 
 def load_tape_in_flight(
@@ -253,11 +253,11 @@ def load_tape_in_flight(
         kept.exchange.forget()
         kept.exchange.loading = state
         return
-    travel = _last_travel(_key(name, process_set))
+    encoding = _last_encoding(_key(name, process_set))
     rest, residuals = (None, None) if state is None else without_residuals(state)
-    if travel is not None:
-        travel.load(residuals if rest is None else None)
-    if state is not None and (rest is not None or travel is None):
+    if encoding is not None:
+        encoding.load(residuals if rest is None else None)
+    if state is not None and (rest is not None or encoding is None):
         sources = None if variables is None else list(map(wire.native, variables))
         _tapes().to_load.setdefault(_key(name, process_set), []).append((state, sources))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from paceline.arguments import told_where_it_acts
+from paceline.arguments import warn_weight_unused
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
@@ -25,7 +25,7 @@ from paceline.keras3.weighing import check as check_weight
 from paceline.keras3.weighing import combined, own
 from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
-from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
+from paceline.tensorflow.tape.exchange import TAPE_NAME, check, encoding_for, exchange_for
 from paceline.tensorflow.tape.numbers import numbered_name
 from paceline.tensorflow.tape.updates import expect_update
 
@@ -104,21 +104,21 @@ class _Distributed:
         keys = [native.ref() for native in natives]
         grads = tf.nest.flatten(structure)
         reduce = state.reducer(natives, word)
-        travelling = []
+        exchanged = []
         for index, (grad, key) in enumerate(zip(grads, keys, strict=True)):
             if grad is not None and key not in state.local:
-                travelling.append(index)
+                exchanged.append(index)
             elif grad is not None:
                 grads[index] = own(wire, reduce, state.settings, state.settings.weight, grad)
-        chosen = [grads[i] for i in travelling]
+        chosen = [grads[i] for i in exchanged]
         with wire.after_checks():
             reduced = combined(
                 *(wire, reduce, state.settings, state.settings.weight, chosen, [True] * len(chosen)),
-                lambda given: reduce(given, [keys[i] for i in travelling], travelling, _key),
+                lambda given: reduce(given, [keys[i] for i in exchanged], exchanged, _key),
             )
-        if reduce.exchange is not None and travelling:
-            expect_update(reduce.exchange, [natives[i] for i in travelling], reduced)
-        for index, grad in zip(travelling, reduced, strict=True):
+        if reduce.exchange is not None and exchanged:
+            expect_update(reduce.exchange, [natives[i] for i in exchanged], reduced)
+        for index, grad in zip(exchanged, reduced, strict=True):
             grads[index] = grad
         return tf.nest.pack_sequence_as(sources, grads)
 
@@ -202,12 +202,12 @@ def DistributedGradientTape(
         *(sparse_as_dense, gradient_predivide_factor),
         groups=groups if groups is not None else (num_groups or None),
         scale_local_gradients=scale_local_gradients,
-        travel=travel_for(name, process_set, found.choice, found.exchange),
+        encoding=encoding_for(name, process_set, found.choice, found.exchange),
         weight=weight,
     )
     check_weight(weight, choices, by_samples=False)
     if weight is None:
-        told_where_it_acts(hvd.rank())
+        warn_weight_unused(hvd.rank())
     wrapped: Any = type(gradtape)
     tape: Any = object.__new__(_class_for(wrapped))
     object.__setattr__(tape, "__dict__", gradtape.__dict__)

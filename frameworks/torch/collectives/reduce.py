@@ -12,7 +12,7 @@ from paceline.collectives.reduce_form import Call, form_of
 from paceline.native.library import loaded
 from paceline.native.world import world
 from paceline.torch.horovod import horovod_torch as horovod
-from paceline.torch.state.travelling import put_back, to_reduce
+from paceline.torch.state.transfer import put_back, to_reduce
 
 
 class _Unnamed(Counter[int]):

@@ -34,7 +34,7 @@ def agree(gradients: Sequence[Gradient], wire: TorchWire, exchange: ExchangeSett
 
     `buckets`: a number that must be equal on all ranks for them to form buckets, or 0. Returns True if it is equal.
     """
-    mine = agreement(exchange, wire.process_set.size(), wire.travel.choice)
+    mine = agreement(exchange, wire.process_set.size(), wire.encoding.choice)
     # One row per gradient: its sparse dimensions here, and 1 if it is dense here. Then the exchange: the maximum of its
     # numbers and of their negatives, which is minus the minimum, both above 0.
     rows = [

@@ -16,7 +16,7 @@ from paceline.exchange.wire import Bucket as Identity
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.hooks import Hooked
 from paceline.torch.optimizer.weighing import Weighing, check_type, divide, rounded, scale, times, with_weight
-from paceline.torch.state.travelling import TRAVELS_AS
+from paceline.torch.state.transfer import TRANSFER_DTYPE
 
 DENSE = 0  # of Gradient.sparse_dims
 UNCOUNTED = -1
@@ -38,7 +38,7 @@ class Gradient(Hooked):
         self.sparse_dims: int | None = None  # agreed by the ranks (agreement.py); None: not yet
         self.idle = False  # True if no rank had it at the last check (agreement.py)
         self.owned = False  # True if no other optimizer combines it (reduction.py)
-        self.travelled: Sequence[str] = ()  # names in its last bucket, including its own
+        self.last_bucket: Sequence[str] = ()  # names in its last bucket, including its own
         self.submitted: Tensor | None = None  # parameter.grad when it was submitted,
         self.version = 0  # and its count of writes at that time
         # For a frozen parameter in a flat bucket:
@@ -63,8 +63,8 @@ class Gradient(Hooked):
             gradient = gradient.to_dense()
         elif not gradient.is_sparse and dims != DENSE:
             gradient = gradient.to_sparse(dims)
-        if gradient.dtype in TRAVELS_AS:
-            gradient = gradient.to(TRAVELS_AS[gradient.dtype])
+        if gradient.dtype in TRANSFER_DTYPE:
+            gradient = gradient.to(TRANSFER_DTYPE[gradient.dtype])
         return gradient if gradient.is_sparse else gradient.contiguous()
 
     def store(self, result: Tensor | None) -> None:

@@ -132,7 +132,7 @@ class Buckets:
         for flat in flats:
             del self._flats[flat.name]
             for gradient in flat.gradients:
-                gradient.waiting, gradient.owed, gradient.travelled = 0, None, ()
+                gradient.waiting, gradient.owed, gradient.last_bucket = 0, None, ()
                 self.of[gradient] = Bucket([gradient], self._sparse_as_dense)
 
     # --- other parameters in the places of those in param_groups -----------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from paceline import variables
-from paceline.arguments import buckets_asked, check_choice, choice_asked, exchange_asked, told_where_it_acts
+from paceline.arguments import buckets_asked, check_choice, choice_asked, exchange_asked, warn_weight_unused
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.fusion.adapters import fuse
@@ -115,7 +115,7 @@ def DistributedOptimizer(
     policy = fuse("torch", fusion)
     asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
     check_choice(choice, compression, horovod.Compression.none)
-    _check_travel(asked, op, compression, gradient_predivide_factor)
+    _check_exchanged(asked, op, compression, gradient_predivide_factor)
     if asked.sharded:
         if groups:
             raise UsageError(
@@ -152,7 +152,7 @@ def DistributedOptimizer(
             'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
         )
     elementwise = compression in (horovod.Compression.none, horovod.Compression.fp16) and not choice.lossy
-    most_bytes = buckets_asked(bucket_bytes, policy) if elementwise and asked.gradients_travel else 0
+    most_bytes = buckets_asked(bucket_bytes, policy) if elementwise and asked.exchanges_gradients else 0
     if asked.sharded and elementwise:
         most_bytes = sys.maxsize  # gradients with one owner form one message
     unscoped = alone or (asked.synchronous and not names.made)
@@ -173,7 +173,7 @@ def DistributedOptimizer(
     if isinstance(made, SplitExchange):
         shared = SharedState(optimizer, names, made)
         made.collect = shared.hold
-    told_where_it_acts(horovod.rank())
+    warn_weight_unused(horovod.rank())
     wrapper = WrappedOptimizer(optimizer, reduction, made, op, process_set, alone, shared)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
@@ -212,7 +212,7 @@ def _check(
         )
 
 
-def _check_travel(exchange: ExchangeSettings, op: int, compression: Any, factor: float) -> None:
+def _check_exchanged(exchange: ExchangeSettings, op: int, compression: Any, factor: float) -> None:
     """Raise UsageError for options of the gradient exchange if gradients are not exchanged."""
     given = {
         "op": op != horovod.Average and op != horovod.Adasum,

@@ -80,10 +80,10 @@ class Hooked:
                     return tuple(None if one is None else times(one, factor) for one in gradients)
             return None
 
-        def after(gradients: Any, handed: tuple[Tensor | None, ...]) -> None:
+        def after(gradients: Any, passed: tuple[Tensor | None, ...]) -> None:
             hooked = reference()
             if hooked is not None and (observer := hooked._observer()) is not None:
-                observer.arrived(hooked, handed[0] if handed else None)
+                observer.arrived(hooked, passed[0] if passed else None)
 
         self._before = before
         for handle in (self._node.register_prehook(before), self._node.register_hook(after)):
@@ -115,33 +115,33 @@ def _call_all(removals: list[Callable[[], None]]) -> None:
         remove()
 
 
-def lent(gradient: Tensor, handed: Tensor | None) -> bool:
+def lent(gradient: Tensor, passed: Tensor | None) -> bool:
     """True if `gradient`, a `parameter.grad`, is in memory that something else may still read.
 
-    `handed`: the tensor that the backward pass gave the parameter and still holds; None: unknown. torch takes over a
+    `passed`: the tensor that the backward pass gave the parameter and still holds; None: unknown. torch takes over a
     first gradient without a copy. It may be a view, as for an embedding that is broadcast over the batch; then its
     memory is an activation's gradient. The rest of the backward pass reads that, other parameters may have got it too,
     and a result written there changes theirs. Memory is private only if the storage is used by `gradient` alone, and by
-    objects that are released with `handed` right after its hooks.
+    objects that are released with `passed` right after its hooks.
 
     False also for memory that did not come from torch: gradients are accumulated there anyway, pass after pass (a
     user's own buffer for all gradients, for example).
     """
     if gradient.layout != torch.strided or gradient.numel() == 0:
         return False
-    if handed is not None and (handed.layout != torch.strided or handed.data_ptr() != gradient.data_ptr()):
+    if passed is not None and (passed.layout != torch.strided or passed.data_ptr() != gradient.data_ptr()):
         return False
-    return not (_counts_can_be_trusted() and _private(gradient, handed))
+    return not (_counts_can_be_trusted() and _private(gradient, passed))
 
 
-def _private(gradient: Tensor, handed: Tensor | None) -> bool:
+def _private(gradient: Tensor, passed: Tensor | None) -> bool:
     storage = gradient.untyped_storage()
     if not storage.resizable():  # the memory of NumPy, for example, which has no count
         return False
     uses = 2  # by `gradient` and by `storage`
-    if handed is not None:
+    if passed is not None:
         uses += 1
-        base = handed._base
+        base = passed._base
         if base is not None:  # a view holds its base
             uses += 1
             if _uses(base) != 2:  # by the view and by `base`
@@ -167,9 +167,9 @@ def _counts_can_be_trusted() -> bool:
         nodes = [get_gradient_edge(parameter).node for parameter in (whole, view, shared)]
         for node, parameter in zip(nodes, (whole, view, shared), strict=True):
 
-            def note(_: Any, handed: Any, parameter: Tensor = parameter) -> None:
+            def note(_: Any, passed: Any, parameter: Tensor = parameter) -> None:
                 assert parameter.grad is not None
-                found.append(_private(parameter.grad, handed[0]))
+                found.append(_private(parameter.grad, passed[0]))
 
             node.register_hook(note)
         try:

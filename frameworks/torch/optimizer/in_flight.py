@@ -28,6 +28,6 @@ def load(exchange: Exchange, buckets: Buckets, state: dict[str, Any], weights: W
     buckets.stay_single(found)
     active = list(dict.fromkeys(buckets.of[gradient].active() for gradient in buckets.all))
     exchange.load(state, [bucket.identity for bucket in active], weights)
-    travelled = {name: bucket.names for bucket in active for name in bucket.names if name in found}
+    last_bucket = {name: bucket.names for bucket in active for name in bucket.names if name in found}
     for gradient in buckets.all:
-        gradient.travelled = travelled.get(gradient.name, ())
+        gradient.last_bucket = last_bucket.get(gradient.name, ())

@@ -58,8 +58,8 @@ class Reduction:
         self._unscaled = False  # True if a GradScaler has read the gradients of this update
         self.weight = RankWeight(exchange)
         # If gradients are not sent, each optimizer uses its own gradients.
-        self._travels = exchange is not None and exchange.settings.gradients_travel
-        if self._travels:
+        self._exchanges = exchange is not None and exchange.settings.exchanges_gradients
+        if self._exchanges:
             live.add(self)
 
     @property
@@ -94,13 +94,13 @@ class Reduction:
                 self._exchange.around.forget()
             replaced = self.buckets.update()
             if self._exchange is not None:
-                self._exchange.wire.travel.drop(replaced)
+                self._exchange.wire.encoding.drop(replaced)
         # With one rank and one pass per update hooks are useless, and would only cost time.
         if self._watched is self.buckets.all or (self._exchange is None and self.passes.per_update == 1):
             return
         for gone in set(self._watched).difference(self.buckets.all):
             gone.unwatch()
-            gone.travelled = ()
+            gone.last_bucket = ()
             if gone in self._seen:
                 self._seen.remove(gone)
         self._watched = self.buckets.all
@@ -123,7 +123,7 @@ class Reduction:
             if count == 1:
                 gradient.fresh = gradient.parameter.grad is None
                 self._clip = None
-                if self._travels and not gradient.owned:
+                if self._exchanges and not gradient.owned:
                     claim(gradient, self)
             if count > self.passes.per_update:
                 raise UsageError(
@@ -134,8 +134,8 @@ class Reduction:
                 )
             return self.weight.of_pass(count, self.passes.per_update > 1)
 
-    def arrived(self, gradient: Gradient, handed: Tensor | None) -> None:
-        """Count `handed`, which was added to `parameter.grad` after `arriving`, and start its bucket if complete."""
+    def arrived(self, gradient: Gradient, passed: Tensor | None) -> None:
+        """Count `passed`, which was added to `parameter.grad` after `arriving`, and start its bucket if complete."""
         grad = gradient.parameter.grad
         with self._lock:
             last = gradient.count + 1 == self.passes.per_update
@@ -148,7 +148,7 @@ class Reduction:
                     )
                 # A flat bucket copies it.
                 copied = last and self.buckets.of[gradient].flat
-                if self._exchange is not None and not copied and lent(grad, handed):
+                if self._exchange is not None and not copied and lent(grad, passed):
                     gradient.parameter.grad = grad.detach().clone()  # results are written there
             if not gradient.count:
                 self._seen.append(gradient)
@@ -178,7 +178,7 @@ class Reduction:
     def _start(self, bucket: Bucket) -> None:
         assert self._exchange is not None
         for gradient in bucket.gradients:
-            before = gradient.travelled
+            before = gradient.last_bucket
             if before is bucket.names:
                 continue
             if before and before != bucket.names and self._exchange.filled:
@@ -187,14 +187,14 @@ class Reduction:
                     f"in flight; expected {listed(before)}, found {listed(bucket.names)}.",
                     "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
                 )
-            gradient.travelled = bucket.names
+            gradient.last_bucket = bucket.names
         self._handles = horovod.mpi_ops._handle_map  # created by every init()
         weighing = self.weight.weighing(self.passes.per_update > 1)
         self._exchange.weigh(weighing is not None)
         try:
-            self._started[bucket] = bucket.submit(self._exchange, self._travels, weighing)
+            self._started[bucket] = bucket.submit(self._exchange, self._exchanges, weighing)
         except (horovod.HorovodInternalError, ValueError) as error:
-            self._give_up(bucket.names, error)
+            self._abort(bucket.names, error)
 
     # --- one update -----------------------------------------------------------------------------------------------
 
@@ -238,10 +238,10 @@ class Reduction:
         if self._exchange is not None:
             self.watch_all()
             everyone = self.buckets.all
-            started = self._started if self._travels else ()
+            started = self._started if self._exchanges else ()
             changed = next((found for bucket in started if (found := bucket.changed(everyone))), "")
             # If gradients are not sent, no other rank can supply one that is missing here.
-            absent = [] if self._travels else [one for one in everyone if one.parameter.grad is None]
+            absent = [] if self._exchanges else [one for one in everyone if one.parameter.grad is None]
             totals: list[Tensor] = []
             with torch.no_grad():
                 for bucket, results in self._exchange_all():
@@ -300,13 +300,13 @@ class Reduction:
                 if agree(new, wire, self._exchange.settings, buckets):
                     self.buckets.form_flat(new)
         except (horovod.HorovodInternalError, ValueError) as error:
-            self._give_up([one.name for one in (*again, *new)], error)
+            self._abort([one.name for one in (*again, *new)], error)
 
     def _answered(self, bucket: Bucket, answer: Answer) -> list[Tensor] | None:
         try:
             return answer()
         except (horovod.HorovodInternalError, ValueError) as error:
-            self._give_up(bucket.names, error)
+            self._abort(bucket.names, error)
 
     def before_clipping(self, clip: Callable[[], object]) -> None:
         """Combine gradients in flight before a script clips them with `clip`.
@@ -414,7 +414,7 @@ class Reduction:
     def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
         """Load saved state into another optimizer of the same parameters; None: nothing is in flight."""
         if self._exchange is not None and state is None:
-            self._exchange.wire.travel.load(None)
+            self._exchange.wire.encoding.load(None)
         elif self._exchange is not None and state is not None:
             self.watch_all()
             load(self._exchange, self.buckets, state, weights)
@@ -440,7 +440,7 @@ class Reduction:
                 "Call hvd.init() before the training, or between updates.",
             )
 
-    def _give_up(self, names: Sequence[str], error: Exception) -> NoReturn:
+    def _abort(self, names: Sequence[str], error: Exception) -> NoReturn:
         """Reset, and raise Horovod's error with the names of the gradients."""
         self.forget()
         found = named(error, listed(names))

@@ -21,7 +21,7 @@ from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.buckets import fits
 from paceline.torch.split.shards import Shards
-from paceline.torch.split.weights import TravellingWeights, without_gradients
+from paceline.torch.split.weights import InFlightWeights, without_gradients
 
 
 class _Members(NamedTuple):
@@ -51,8 +51,8 @@ class OwnersTensors(TorchTensors):
         return Shards(self._optimizer, self.process_set)
 
     @cached_property
-    def _weights(self) -> TravellingWeights:
-        return TravellingWeights(self.library, self.process_set, self.scope, self.of_shards)
+    def _weights(self) -> InFlightWeights:
+        return InFlightWeights(self.library, self.process_set, self.scope, self.of_shards)
 
     @cached_property
     def _members(self) -> dict[str, _Members]:

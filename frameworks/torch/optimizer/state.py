@@ -15,7 +15,7 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
 from paceline.torch.state.broadcasts import agree_on, broadcast_module, broadcast_parameters, broadcast_structure
 from paceline.torch.state.saved import tensors
-from paceline.torch.state.travelling import carried
+from paceline.torch.state.transfer import carried
 
 _horovods = unmodified.original(horovod.functions.broadcast_optimizer_state)
 

@@ -66,7 +66,7 @@ class Trial:
                 return {}
         optimizer = self._optimizer
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        handed = {one: (one.grad, one.data) for one in parameters}
+        saved = {one: (one.grad, one.data) for one in parameters}
         states = {one: optimizer.state.get(one) for one in kept}
         groups = [dict(group) for group in optimizer.param_groups]
         try:
@@ -83,11 +83,11 @@ class Trial:
                     one.data = _copied(copies, "", one.data)
                 # Without the surrounding hooks and counters, which are for updates.
                 inspect.unwrap(type(optimizer).step)(optimizer)
-                return {number: one.data.sub_(handed[one][1]) for number, one in enumerate(parameters) if one in kept}
+                return {number: one.data.sub_(saved[one][1]) for number, one in enumerate(parameters) if one in kept}
         finally:
             for group, before in zip(optimizer.param_groups, groups, strict=True):
                 group.update(before)  # some optimizers keep estimates there
-            for one, (grad, data) in handed.items():
+            for one, (grad, data) in saved.items():
                 one.grad, one.data = grad, data
             for one, state in states.items():
                 if state is None:

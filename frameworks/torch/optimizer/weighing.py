@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from paceline.exchange.base import Exchange
-from paceline.telling import tell
+from paceline.log import log
 from paceline.torch.errors import UsageError
 
 # Weight of an empty batch on a rank that has not finished (uneven.py): far below all others, above 0.
@@ -49,17 +49,17 @@ class RankWeight:
         self._sum = 0.0  # of the passes of this update so far
         self._passes = 0
         self._updates = 0  # so far
-        self._told = False
+        self._reported = False
 
-    def give(self, weight: Any, travels: bool, begun: bool, several: bool) -> None:
+    def give(self, weight: Any, exchanged: bool, begun: bool, several: bool) -> None:
         """Set the weight of coming passes.
 
-        `travels`, `begun`: True if gradients of this update are in flight, or have been computed; `several`: True if it
+        `exchanged`, `begun`: True if gradients of this update are in flight, or have been computed; `several`: True if it
         has several passes. Raises UsageError for an invalid weight, and if it would apply to a part of a pass.
         """
         found = checked(weight)
         change = not several or (found is not None) != (self._passes > 0)
-        if found != self.given and (travels or (begun and change)):
+        if found != self.given and (exchanged or (begun and change)):
             raise UsageError(
                 f"weight={weight!r} was set after the backward pass began, whose gradients travel already.",
                 "Set optimizer.weight before backward(), or after step().",
@@ -119,17 +119,22 @@ class RankWeight:
         exchange = self._exchange
         assert exchange is not None
         exchange.around.worked(self._sum)
-        travels = exchange.settings.gradients_travel
-        ranks = exchange.wire.process_set.size() if travels else 1  # Horovod has divided by it
+        exchanged = exchange.settings.exchanges_gradients
+        ranks = exchange.wire.process_set.size() if exchanged else 1  # Horovod has divided by it
         # Reading a total waits for its device: only a rank that must know whether to continue does so.
         known = () if exchange.divides or not answered else [one for one in totals if self.through or not one.is_cuda]
         total = max((ranks * float(one) for one in known), default=None)
         # Without a result no rank has a gradient, or others own it.
-        self.nobody = travels and answered and not (exchange.divides or exchange.settings.sharded) and not total
+        self.nobody = exchanged and answered and not (exchange.divides or exchange.settings.sharded) and not total
         self.total = 0.0 if total is not None and total < _NOTHING else total
-        if self.total == 0 and travels and not (self._told or self.through) and exchange.wire.process_set.rank() == 0:
-            self._told = True
-            tell("all ranks gave the weight 0 in an update: its gradients are zeros.")
+        if (
+            self.total == 0
+            and exchanged
+            and not (self._reported or self.through)
+            and exchange.wire.process_set.rank() == 0
+        ):
+            self._reported = True
+            log("all ranks gave the weight 0 in an update: its gradients are zeros.")
 
     def divide_here(self, gradients: Sequence[Any], several: bool) -> None:
         """Without other ranks: turn sums of several passes into means."""

@@ -48,9 +48,9 @@ class Weights:
     def weight(self, weight: Any) -> None:
         if weight is not None and not self._alone:
             wire: Any = self._exchange.wire
-            if not self._exchange.settings.synchronous and wire.travel.choice.lossy:
+            if not self._exchange.settings.synchronous and wire.encoding.choice.lossy:
                 raise rounded(wire.label)
-            if (found := wire.against_weights()) and self._exchange.settings.gradients_travel:
+            if (found := wire.against_weights()) and self._exchange.settings.exchanges_gradients:
                 raise UsageError(f"optimizer.weight was set together with {found}.", "Set no weight, or leave it out.")
         self._reduction.set_weight(weight)
 
@@ -96,7 +96,7 @@ class Weights:
                 reduction.finish()
         finally:
             reduction.weight.through = False
-        if not (exchange.settings.gradients_travel or pending):
+        if not (exchange.settings.exchanges_gradients or pending):
             reduction.restart()
             around: Any = exchange.around
             around.idle = False
@@ -115,12 +115,12 @@ class Weights:
         """Combine the losses of closures over the ranks, by `op` and by the weights of their updates."""
         value = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
         self._loss_type = value.dtype
-        travelling = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)
+        sent = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)
         weight = self._reduction.weight.last
         if weight is not None:
-            travelling = with_weight(travelling, Weighing(weight, weight))
+            sent = with_weight(sent, Weighing(weight, weight))
         op = horovod.Average if self.op == horovod.Average else horovod.Sum
-        handle = horovod.allreduce_async_(travelling, name="paceline.closure_loss", op=op, process_set=self.process_set)
+        handle = horovod.allreduce_async_(sent, name="paceline.closure_loss", op=op, process_set=self.process_set)
         combined_loss = horovod.synchronize(handle)
         if weight is not None:
             divide(combined_loss)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from paceline.codecs.choice import Choice
-from paceline.codecs.travel import Travel
+from paceline.codecs.encoding import Encoding
 from paceline.collectives.reduce import REDUCE_NAMES
 from paceline.errors import UserError
 from paceline.exchange.wire import Array, Bucket, Key, Work
@@ -26,7 +26,7 @@ from paceline.torch.optimizer.split_wire import OwnersTensors
 from paceline.torch.optimizer.trial import Trial
 from paceline.torch.optimizer.weighing import Weighing, about_weights, with_weight, worked
 from paceline.torch.state.saved import array_of, from_plain, plain_of
-from paceline.torch.state.travelling import AVERAGED, to_reduce
+from paceline.torch.state.transfer import AVERAGED, to_reduce
 
 
 class TorchWire(OwnersTensors):
@@ -56,7 +56,7 @@ class TorchWire(OwnersTensors):
         """
         self.library = loaded("torch")
         self.process_set = process_set
-        self.travel = Travel(self.library, process_set, choice)
+        self.encoding = Encoding(self.library, process_set, choice)
         self.scope = f"{scope}{word}." if word else scope
         self.compared = scope  # prefix of compared values, without the word: exchanges of the ranks may differ
         self.tried: Trial | None = None  # if passes use weights changed by this rank's own gradients
@@ -89,7 +89,7 @@ class TorchWire(OwnersTensors):
             operation = _Operation(bucket, owner, full_names(name, len(bucket.members)), parameters, options)
             self._operations[bucket.name, exact] = operation
         if not exact:
-            self.travel.begin(bucket.name, operation.full_names, bucket.members, operation.parameters)
+            self.encoding.begin(bucket.name, operation.full_names, bucket.members, operation.parameters)
         if not self._compresses:
             return operation.start(tensors)
         compressed = [self._compression.compress(tensor) for tensor in tensors]
@@ -111,7 +111,7 @@ class TorchWire(OwnersTensors):
         return (
             reduced
             + self.scope
-            + self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).mark
+            + self.encoding.choice_of([self._names.parameter(str(bucket.members[0]))]).mark
             + bucket.name
         )
 
@@ -126,7 +126,7 @@ class TorchWire(OwnersTensors):
     def encodes(self, bucket: Bucket) -> bool:
         """Return True if a lossy codec may encode gradients of the bucket."""
         parameters = [self._names.parameter(str(member)) for member in bucket.members]
-        return self.travel.choice_of(parameters).lossy
+        return self.encoding.choice_of(parameters).lossy
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """Return True for sparse gradients: they are gathered, and their results wait in Python."""
@@ -144,17 +144,17 @@ class TorchWire(OwnersTensors):
     ) -> Callable[[], dict[int, Tensor]]:
         """Start allreduces, one for each weight; those of bfloat16 in float32."""
         held = {index: weight.detach() for index, weight in weights.items()} if values is None else values
-        travelling = {index: to_reduce(one) for index, one in held.items()}
+        sent = {index: to_reduce(one) for index, one in held.items()}
         if work is not None:
             weighing = Weighing(work, work)
-            travelling = {index: with_weight(tensor, weighing) for index, tensor in travelling.items()}
-        mark, last = self.travel.choice.mark if encoded else "", ".".join(filter(None, (kind, "average")))
+            sent = {index: with_weight(tensor, weighing) for index, tensor in sent.items()}
+        mark, last = self.encoding.choice.mark if encoded else "", ".".join(filter(None, (kind, "average")))
         handles = {}
-        for index, tensor in travelling.items():
+        for index, tensor in sent.items():
             member = self._names[weights[index]]
             name = f"{self.scope}{mark}{member}.{last}"
             if encoded:
-                self.travel.begin(name, functools.partial(full_names, name, 1), [member], [tensor])
+                self.encoding.begin(name, functools.partial(full_names, name, 1), [member], [tensor])
             handles[index] = horovod.allreduce_async_(
                 tensor, name=name, op=horovod.Average, process_set=self.process_set
             )
@@ -163,9 +163,9 @@ class TorchWire(OwnersTensors):
             for handle in handles.values():
                 horovod.synchronize(handle)
             if work is None:
-                return travelling
+                return sent
             # Without any work on any rank the models stay unchanged.
-            found = {index: flat for index, flat in travelling.items() if worked(flat)}
+            found = {index: flat for index, flat in sent.items() if worked(flat)}
             return {index: flat[:-1].view(weights[index].shape) for index, flat in found.items()}
 
         return wait
@@ -219,7 +219,7 @@ class TorchWire(OwnersTensors):
                 )
         return found
 
-    def travelling(self, tensor: Tensor) -> Array:
+    def as_sent(self, tensor: Tensor) -> Array:
         """Return a result as it is sent, compressed."""
         return array_of(self._compression.compress(tensor)[0])
 
@@ -337,7 +337,7 @@ def named(error: Exception, names: str) -> Exception:
         return error
     if "same name as another tensor" in str(error):
         return UsageError(
-            f"A gradient named {names} is already travelling.",
+            f"A gradient named {names} is already in flight.",
             "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
         )
     if isinstance(error, horovod.HorovodInternalError):

@@ -90,7 +90,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         if self._skip:
             if self._reduction.pending:
                 raise UsageError(
-                    "step() was called in skip_synchronize() while gradients were still travelling.",
+                    "step() was called in skip_synchronize() while gradients were still in flight.",
                     "Call synchronize() before skip_synchronize(), or leave skip_synchronize() out.",
                 )
         elif not due and not self._reduction.finished:
@@ -202,7 +202,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
             return
         if self._reduction.pending:
             raise UsageError(
-                "zero_grad() was called between backward() and step(): gradients are travelling to the other ranks.",
+                "zero_grad() was called between backward() and step(): gradients are in flight.",
                 "Call step() first; to drop the gradients of all ranks call discard() on all of them.",
             )
         self._reduction.restart()
@@ -221,7 +221,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
             raise UsageError(f"backward_passes_per_step={passes} is below 1.", "Use 1 or more.")
         if self._reduction.pending:
             raise UsageError(
-                "backward_passes_per_step was changed while gradients were travelling.", "Change it after step()."
+                "backward_passes_per_step was changed while gradients were in flight.", "Change it after step()."
             )
         self._reduction.passes.per_update = passes
         self._reduction.restart()

@@ -1,7 +1,7 @@
 """Parameters in flight: code that reads one waits for its new value.
 
 The class of a parameter can be changed at run time, as torch does with UninitializedParameter. While its new value is
-in flight, a parameter is a TravellingParameter. Every torch function with such an argument calls `__torch_function__`
+in flight, a parameter is a InFlightParameter. Every torch function with such an argument calls `__torch_function__`
 first: it waits, restores the class and continues. Functions that need only metadata or the gradient do not wait.
 
 Limit: a tensor or array that aliases the parameter's memory shows the old value until the parameter itself is read.
@@ -45,7 +45,7 @@ def _asking() -> Iterator[Any]:
 ASKING = {one for one in _asking() if one is not None}
 
 
-class _Travelling:
+class _InFlight:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -67,16 +67,16 @@ class _Travelling:
         return str(_landed(self).__repr__(*args, **kwargs))
 
 
-class TravellingParameter(_Travelling, Parameter):
+class InFlightParameter(_InFlight, Parameter):
     """A Parameter whose new value is in flight."""
 
 
-class TravellingTensor(_Travelling, Tensor):
+class InFlightTensor(_InFlight, Tensor):
     """A leaf that is not a Parameter, whose new value is in flight."""
 
 
-_CLASSES: dict[type, type] = {Parameter: TravellingParameter, Tensor: TravellingTensor}
-_ORDINARY = {travelling: ordinary for ordinary, travelling in _CLASSES.items()}
+_CLASSES: dict[type, type] = {Parameter: InFlightParameter, Tensor: InFlightTensor}
+_ORDINARY = {in_flight: ordinary for ordinary, in_flight in _CLASSES.items()}
 
 
 class Arriving:
@@ -138,7 +138,7 @@ def _landed(parameter: Any) -> Any:
 
 
 def _land_in(found: Any) -> None:
-    if isinstance(found, _Travelling):
+    if isinstance(found, _InFlight):
         _landed(found)
     elif isinstance(found, (tuple, list)):
         for one in found:

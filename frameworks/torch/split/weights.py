@@ -14,9 +14,9 @@ from torch._utils import _unflatten_dense_tensors
 
 from paceline.exchange.ending import at_end_wait
 from paceline.exchange.wire import Bucket, Work
+from paceline.log import log
 from paceline.native.halves import ALL_GATHER_NAMES
 from paceline.split.exchange import EVERYONE
-from paceline.telling import tell
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.split.arriving import Arriving
 from paceline.torch.split.shards import Shards
@@ -24,11 +24,11 @@ from paceline.torch.split.shards import Shards
 # A single parameter of this size is received in place; smaller ones are packed and copied.
 IN_PLACE_BYTES = 1 << 16
 _ALIGNED_BYTES = 16  # alignment of packed parameters, for views of every dtype
-# Part of the operation names: selects the linear collective (core/naming/travel_mark.h).
+# Part of the operation names: selects the linear collective (core/naming/name_mark.h).
 _LINEAR = ">none_linear>"
 
 
-class TravellingWeights:
+class InFlightWeights:
     """Parameters in flight of one optimizer, by bucket."""
 
     def __init__(self, library: ctypes.CDLL, process_set: Any, scope: str, shards: Shards) -> None:
@@ -145,7 +145,7 @@ class TravellingWeights:
             frames = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
             self._compiled = frames > 0
             if self._compiled and self._process_set.rank() == 0:
-                tell("exchange=split beside torch.compile: step() waits for new weights.")
+                log("exchange=split beside torch.compile: step() waits for new weights.")
         return self._compiled
 
 

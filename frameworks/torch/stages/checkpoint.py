@@ -120,17 +120,17 @@ def kept_by_exchange(saved: Mapping[str, Any], cut: Sequence[str], grid: Grid, s
 
 def consolidated(post: Post, grid: Grid, cut: Sequence[str], own: dict[str, Any]) -> dict[str, Any] | None:
     """Return the states of all stages as one on rank 0, None on the others. `post`: among all ranks of `grid`."""
-    _, replica = grid.place(post.mail.rank)
+    _, replica = grid.place(post.communicator.rank)
     kept = own["optimizer"].pop(IN_FLIGHT, None)
     own = {_EXCHANGE: kept, **(own if replica == 0 else {})}
-    if post.mail.rank > 0:
+    if post.communicator.rank > 0:
         memory = io.BytesIO()
         torch.save(own, memory)
         send_text(post, 0, Tag.STATE, memory.getvalue())
         post.finish()
         return None
     everyones = [copy.deepcopy(own)]  # a copy like those of other ranks: training continues without changing it
-    for rank in range(1, post.mail.size):
+    for rank in range(1, post.communicator.size):
         memory = io.BytesIO(receive_text(post, rank, Tag.STATE))
         everyones.append(torch.load(memory, map_location="cpu", weights_only=False))
     states = [everyones[rank] for rank in grid.pipeline(0)]

@@ -39,7 +39,7 @@ def assembled(
     ties: Ties,
 ) -> Parts:
     """Assemble the parts of `stage`; `counts`: number of parameters of each stage."""
-    rank, stages = post.mail.rank, post.mail.size
+    rank, stages = post.communicator.rank, post.communicator.size
     tau_forward, tau_backward = delays(settings.schedule_of(stages))[rank]
     weights = Weights(stage.module, [*stage.parameters, *stage.copies])
     optimizer = make_optimizer(iter(stage.parameters)) if stage.parameters else None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UsageError
-from paceline.pipeline_options import tell_without_effect
+from paceline.pipeline_options import warn_without_effect
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO
 from paceline.stages.execution.evaluation import metrics_of_last_stages
@@ -102,7 +102,7 @@ class Pipeline(StagedTraining):
             replicas (summed for loss_reduction="sum") over a process set, as in hvd.DistributedOptimizer. Its
             `exchange`, `codec`, `error_feedback`, `collective`, `compression`, `fusion` and others are accepted here as
             well.
-        mail: transport of messages; None: Horovod's connections.
+        communicator: transport of messages; None: Horovod's connections.
 
     Raises:
         UsageError: (a ValueError) on all ranks, for models that cannot be cut, meaningless settings, and settings that
@@ -133,10 +133,10 @@ class Pipeline(StagedTraining):
         device: torch.device | str | None = None,
         process_set: Any = horovod.global_process_set,
         replicas: int = 1,
-        mail: posting.Mail | None = None,
+        communicator: posting.Communicator | None = None,
         **exchanging: Any,
     ) -> None:
-        super().__init__("torch", process_set, mail)
+        super().__init__("torch", process_set, communicator)
         layers: list[AnyLayer] = []
         cuts: list[Cut] = []
         functions: dict[str, Metric] = {}
@@ -144,7 +144,7 @@ class Pipeline(StagedTraining):
         def asked() -> dict[str, Any]:
             _check_functions(optimizer, loss)
             functions.update(checked(metrics))
-            self._exchanging = Exchanging(exchanging, replicas, mail is None)
+            self._exchanging = Exchanging(exchanging, replicas, communicator is None)
             self._settings = Settings(
                 schedule,
                 n_microbatches,
@@ -169,10 +169,10 @@ class Pipeline(StagedTraining):
 
         self._weight: float | None = None
         self._meet(asked)
-        if self.replicas == 1 and self._mail.rank == 0:
-            tell_without_effect()
+        if self.replicas == 1 and self._communicator.rank == 0:
+            warn_without_effect()
         if stages == TIME:
-            first = self._mail.rank == 0
+            first = self._communicator.rank == 0
             costs = self._agree(lambda: ({}, measured(layers, sample, costs, device) if first else None))[0]
             cuts = [AUTO]
         names = self._build(layers, cuts[0], costs)
@@ -198,7 +198,7 @@ class Pipeline(StagedTraining):
                     self._metrics.observed(loss),
                     tensors,
                     [len(one) for one in names],
-                    RandomNumbers(self._mail.rank, self._mail.size, tensors.device),
+                    RandomNumbers(self._communicator.rank, self._communicator.size, tensors.device),
                     self._ties,
                 ),
             )

@@ -50,7 +50,7 @@ class Exchanging:
                 )
         if replicas > 1 and not connected:
             raise UsageError(
-                f"replicas={replicas} was given with mail=.", "Replicas are ranks of Horovod: leave it out."
+                f"replicas={replicas} was given with communicator=.", "Replicas are ranks of Horovod: leave it out."
             )
         self._options = dict(options)
         self._set: Any = None
@@ -67,7 +67,7 @@ class Exchanging:
                 )
             choice = choice_asked(*(options.get(name) for name in ("codec", "error_feedback", "collective")))
             check_choice(choice, options.get("compression", _PLAIN), _PLAIN)
-            self.together = asked.ranks_meet and asked.gradients_travel
+            self.together = asked.ranks_meet and asked.exchanges_gradients
             self.terms = {"exchange": repr(asked), "how gradients travel": str(choice)}
 
     def join(self, grid: Grid, stage: int, process_set: Any) -> None:

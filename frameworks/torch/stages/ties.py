@@ -49,7 +49,7 @@ class Ties:
     """Exchange of the tied parameters of this stage, in the order of the model."""
 
     def __init__(self, ties: Sequence[Tie], post: Post, tensors: StageTensors) -> None:
-        self._stage, self._ties = post.mail.rank, ties
+        self._stage, self._ties = post.communicator.rank, ties
         self._post, self._tensors = post, tensors
 
     def gather(self) -> None:

@@ -14,7 +14,7 @@ from paceline.native.agreement import agree
 from paceline.native.library import loaded
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.state.structures import within
-from paceline.torch.state.travelling import put_back, to_copy
+from paceline.torch.state.transfer import put_back, to_copy
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
@@ -87,11 +87,11 @@ def _broadcast(
 ) -> None:
     started = []
     for name, tensor in tensors:
-        travelling = to_copy(tensor)
-        started.append((horovod.broadcast_async_(travelling, root_rank, name, process_set), tensor, travelling))
-    for handle, tensor, travelling in started:
+        sent = to_copy(tensor)
+        started.append((horovod.broadcast_async_(sent, root_rank, name, process_set), tensor, sent))
+    for handle, tensor, sent in started:
         horovod.synchronize(handle)
-        put_back(tensor, travelling)
+        put_back(tensor, sent)
 
 
 def _short(description: Any) -> str:

@@ -34,7 +34,7 @@ def test_sums(rank: int, size: int) -> None:
     hvd.barrier()
     after = state()
     assert (after.state, after.steps - before.steps) == ("armed", STEPS), after
-    assert (after.messages - before.messages, after.given_up) == (STEPS * (len(GROUPS) - 1), before.given_up)
+    assert (after.messages - before.messages, after.fallbacks) == (STEPS * (len(GROUPS) - 1), before.fallbacks)
     names = sorted(hand.names("armed."))
     groups = [names[:2], names[2:5], names[5:6], names[6:]]
     assert messages.stop()[2:-1] == [groups] * (STEPS - 3)
@@ -96,7 +96,7 @@ def test_one_coordination_round_a_step(rank: int, size: int) -> None:
         for one in list(steps.handles):
             steps.finish(one, number)
     meet()
-    assert (state().steps - before.steps, state().given_up) == (STEPS, before.given_up), state()
+    assert (state().steps - before.steps, state().fallbacks) == (STEPS, before.fallbacks), state()
     hand.end()
 
 
@@ -117,7 +117,7 @@ def test_orders_of_tensors_that_differ_between_ranks_and_steps(rank: int, size: 
         shuffled(number)
     hvd.barrier()
     assert state().state == "armed", state()
-    assert state().given_up == 0, state()
+    assert state().fallbacks == 0, state()
     hand.end()
 
 

@@ -70,7 +70,7 @@ def test_other_operations_do_not_wait_for_a_first_group_that_is_not_complete(ran
         assert total.item() == size * (size + 1) / 2
         if rank == 0:
             time.sleep(0.05)  # the others hold, and are asked by none; rank 0 has nothing for longer than that
-        handle = hvd.broadcast_async(torch.tensor([number]), 0, name="told")
+        handle = hvd.broadcast_async(torch.tensor([number]), 0, name="notified")
         for name in names[5:]:
             steps.start(name, number)
         assert hvd.synchronize(handle).item() == number
@@ -81,7 +81,7 @@ def test_other_operations_do_not_wait_for_a_first_group_that_is_not_complete(ran
 
 
 @ranks(2, 3, env=EVENTS)
-def test_what_is_left_of_a_step_that_was_given_up_wakes_ranks(rank: int, size: int) -> None:
+def test_the_rest_of_a_step_that_fell_back_wakes_ranks(rank: int, size: int) -> None:
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "asleep.", GROUPS)
 
@@ -92,7 +92,7 @@ def test_what_is_left_of_a_step_that_was_given_up_wakes_ranks(rank: int, size: i
     # Waited for before the step's last tensor is there, which goes by negotiation then.
     assert steps.step_around(step, len(SIZES) - 1, other) == size * (size + 1) / 2
     meet()
-    assert state().given_up == 1, state()
+    assert state().fallbacks == 1, state()
     for number in range(step + 1, step + 10):
         steps.step(number)
     hand.end()

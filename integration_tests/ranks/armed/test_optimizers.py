@@ -19,10 +19,10 @@ from paceline.fusion.report import report
 STEPS = 12
 
 
-def _train(rank: int, size: int, wrapper: str, travelling: int = 8, **options: Any) -> None:
+def _train(rank: int, size: int, wrapper: str, exchanged: int = 8, **options: Any) -> None:
     """The gradient of the sum of outputs is the input, and 1 for the bias: what one process would have is known.
 
-    `travelling`: what the plan merges of 4 weights and 4 biases.
+    `exchanged`: what the plan merges of 4 weights and 4 biases.
     """
     hvd = importlib.import_module(wrapper)
     hvd.init()
@@ -46,7 +46,7 @@ def _train(rank: int, size: int, wrapper: str, travelling: int = 8, **options: A
 
     ask_for("torch", "none")
     step_until("torch", step_of)
-    assert len(report("torch").groups) == travelling
+    assert len(report("torch").groups) == exchanged
     step_armed(step_of, STEPS)
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, alone[name], rtol=1e-4, atol=1e-4)

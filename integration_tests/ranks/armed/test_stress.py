@@ -51,7 +51,7 @@ def _tensorflow(rank: int, size: int, steps: int) -> None:
 
     def step_of(step: int) -> None:
         if rank == 0 and step and step % PLAN_STEPS == 0:
-            hand.send(groups(sorted(hand.names("armedstress.tensorflow")), random.Random(step)), patience_s=0.1)
+            hand.send(groups(sorted(hand.names("armedstress.tensorflow")), random.Random(step)), timeout_s=0.1)
         if own.random() < 0.05:
             time.sleep(own.random() * 0.01)
         few = same.random() < 0.02

@@ -78,26 +78,26 @@ def refusal(started: Team) -> str:
 
 @pytest.mark.parametrize("forked", [False, True])
 def test_a_rank_that_dies_is_named_with_its_output(forked: bool) -> None:
-    told = refusal(Team(System("dying", f"{__name__}:Dies", ENV, forked=forked), 2, Loopback()))
-    assert "Rank 1 of dying on localhost ended with status 7." in told and (forked or "no more paper" in told)
+    reported = refusal(Team(System("dying", f"{__name__}:Dies", ENV, forked=forked), 2, Loopback()))
+    assert "Rank 1 of dying on localhost ended with status 7." in reported and (forked or "no more paper" in reported)
 
 
 def test_ranks_that_hang_are_reported_with_their_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(team, "READY_LIMIT_S", 6.0)
-    told = refusal(Team(System("hanging", f"{__name__}:never_ready", ENV), 2, Loopback()))
-    assert "No answer from rank 0, 1 of hanging within 6 s." in told and told.count("in never_ready") == 2
+    reported = refusal(Team(System("hanging", f"{__name__}:never_ready", ENV), 2, Loopback()))
+    assert "No answer from rank 0, 1 of hanging within 6 s." in reported and reported.count("in never_ready") == 2
 
 
 def test_a_system_that_does_not_average_is_found_out() -> None:
     options = {**find("ddp", "mini").options, "training": f"{__name__}:does_not_average"}
-    told = refusal(StepTeam(System("wrong", find("ddp", "mini").setup, ENV, options), 2, Loopback()))
-    assert "gradient of conv.weight, element 0: expected the mean over 2 ranks, 12, found" in told
+    reported = refusal(StepTeam(System("wrong", find("ddp", "mini").setup, ENV, options), 2, Loopback()))
+    assert "gradient of conv.weight, element 0: expected the mean over 2 ranks, 12, found" in reported
 
 
 def test_gradients_of_the_same_step_are_not_taken_for_older_ones() -> None:
     system = find("stock", "mini")
-    told = refusal(StepTeam(System("early", system.setup, system.env, {**system.options, "age": 1}), 2, Loopback()))
-    assert "gradients of this very step were used, expected are those of an earlier one" in told
+    reported = refusal(StepTeam(System("early", system.setup, system.env, {**system.options, "age": 1}), 2, Loopback()))
+    assert "gradients of this very step were used, expected are those of an earlier one" in reported
 
 
 @pytest.mark.parametrize("name", [more("stock"), more("ddp"), "pipelined"])

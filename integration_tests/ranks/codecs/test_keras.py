@@ -101,7 +101,7 @@ def test_tapes(rank: int, size: int, hvd: Any) -> None:
 @keras_ranks(2, fresh=True, hvd="paceline.keras")
 def test_ranks_with_other_codecs_are_refused(rank: int, size: int, hvd: Any) -> None:
     given = keras.ops.convert_to_tensor(gradient(rank))
-    for exchange, place in (("sync", "travel"), ("pipelined", "exchange")):
+    for exchange, place in (("sync", "encoding"), ("pipelined", "exchange")):
         name = f"differing_{exchange}"
         optimizer, variable = _optimizer(hvd, name, codec=("q8", "bf16")[rank], exchange=exchange)
         with pytest.raises(Exception, match=rf"paceline.{place}.{name}(.|\n)*codec's number"):

@@ -83,7 +83,7 @@ def test_exchanges_carry_encoded_gradients(rank: int, size: int) -> None:
 
 
 @ranks(3, more=(2,))
-def test_warm_up_travels_without_the_codec(rank: int, size: int) -> None:
+def test_warm_up_is_sent_without_the_codec(rank: int, size: int) -> None:
     training = _Training("warm", codec="bf16", error_feedback=False, exchange=hvd.Pipelined(warmup_steps=2))
     for step in range(1, 3):
         training.step(gradient(rank))
@@ -134,7 +134,7 @@ def test_residuals_are_saved_with_the_optimizer(rank: int, size: int) -> None:
 
 
 @ranks(2)
-def test_small_gradients_travel_as_they_are(rank: int, size: int) -> None:
+def test_small_gradients_are_sent_unencoded(rank: int, size: int) -> None:
     parameter = torch.nn.Parameter(torch.zeros(255))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("small", parameter)], codec="q8")
     (parameter * torch.from_numpy(gradient(rank)[:255])).sum().backward()

@@ -35,7 +35,7 @@ def test_scripts_of_horovod(rank: int, size: int, hvd: Any) -> None:
 
 
 @ranks(3, more=(2,), env=Q8, hvd="paceline.torch")
-def test_what_travels_as_it_is(rank: int, size: int, hvd: Any) -> None:
+def test_tensors_that_are_sent_unencoded(rank: int, size: int, hvd: Any) -> None:
     """Counts of partial rounds, averages of models, and optimizers with codec="none"."""
     _, fresh = hvd.partial_allreduce(torch.from_numpy(gradient(rank)), "counted", quorum=size)
     assert fresh == size

@@ -106,7 +106,7 @@ void GivesUp(MPI_Comm set) {
     MpiTransport transport(set, kLong);
     if (transport.rank() == 1) {
       const auto own = transport.Receive(0, 7, &byte, 1);
-      transport.GiveUp();
+      transport.Abort();
       Check(Ended(transport, 1).at(own) == "this rank gave up", "the own operation");
     } else {
       const auto own = transport.Receive((transport.rank() + 2) % transport.size(), 7, &byte, 1);

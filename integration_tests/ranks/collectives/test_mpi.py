@@ -76,22 +76,22 @@ def test_process_sets(with_mpi: dict[str, str]) -> None:
     run_under_mpi(_sets, 3, env=env, timeout_s=RUN_TIMEOUT_S)
 
 
-def _opens_a_mail(rank: int, size: int) -> None:
+def _opens_a_communicator(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
     from paceline.errors import UsageError
+    from paceline.native.communicator import Communicator
     from paceline.native.library import loaded
-    from paceline.native.mail import Mail
 
     hvd.init()
     with pytest.raises(UsageError, match=r"(?s)connected by MPI.*horovodrun --gloo"):
-        Mail(loaded("torch"))
+        Communicator(loaded("torch"))
     assert hvd.allreduce(torch.ones(3), op=hvd.Sum, name="after").tolist() == [size] * 3
     hvd.shutdown()
 
 
-def test_mails_are_refused(with_mpi: dict[str, str]) -> None:
-    run_under_mpi(_opens_a_mail, 2, env=with_mpi, timeout_s=RUN_TIMEOUT_S)
+def test_communicators_are_refused(with_mpi: dict[str, str]) -> None:
+    run_under_mpi(_opens_a_communicator, 2, env=with_mpi, timeout_s=RUN_TIMEOUT_S)
 
 
 def _dies(rank: int, size: int) -> None:

@@ -100,7 +100,7 @@ def test_what_somebody_waits_for_does_not_wait_for_a_cycle(rank: int, size: int)
 
 
 @ranks(2, 3, env=LONG_CYCLE)
-def test_what_comes_within_a_cycle_travels_together(rank: int, size: int) -> None:
+def test_tensors_of_one_cycle_are_sent_together(rank: int, size: int) -> None:
     for turn in range(4):
         hvd.barrier()
         before = counters("torch")

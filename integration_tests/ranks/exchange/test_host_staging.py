@@ -88,7 +88,7 @@ def test_every_operation(rank: int, size: int) -> None:
 
 
 @ranks(2, fresh=True)
-def test_what_horovod_refuses_is_told_where_it_is_waited_for(rank: int, size: int) -> None:
+def test_what_horovod_refuses_is_raised_at_the_wait(rank: int, size: int) -> None:
     staged(rank, 0.05)
     more = hvd.alltoall_async(torch.ones(size), torch.full((size,), 2, dtype=torch.int32), name="staged.more")
     with pytest.raises(ValueError, match="splits"):  # as Horovod raises it where it is started
@@ -97,7 +97,7 @@ def test_what_horovod_refuses_is_told_where_it_is_waited_for(rank: int, size: in
 
 
 @ranks(2, fresh=True)
-def test_a_device_that_fails_is_told(rank: int, size: int) -> None:
+def test_a_failing_device_is_reported(rank: int, size: int) -> None:
     device = staged(rank)
 
     def fails() -> None:

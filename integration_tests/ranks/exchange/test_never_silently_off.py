@@ -167,7 +167,7 @@ def test_optimizers_that_cannot_leave_out_an_update_are_refused(tmp_path: Path) 
     assert "weights" not in done.stdout
 
 
-def test_exchange_that_nothing_took_is_told_at_shutdown(tmp_path: Path) -> None:
+def test_an_unused_exchange_is_reported_at_shutdown(tmp_path: Path) -> None:
     done = horovodrun(tmp_path, BY_HAND, PACELINE_EXCHANGE="majority")
     assert done.returncode == 0, done.stderr
     (line,) = said(done)

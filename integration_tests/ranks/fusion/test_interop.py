@@ -199,7 +199,7 @@ def test_shape_that_differs_between_ranks_is_an_error_and_the_plan_goes_on(rank:
     hand = ByHand("torch").start()
     for step in range(8):
         if step == 1:
-            hand.follow([[f"allreduce.shapes.{n}" for n in range(4)]], patience_s=0.3)
+            hand.follow([[f"allreduce.shapes.{n}" for n in range(4)]], timeout_s=0.3)
         wrong = step in (3, 5)
         handles = [
             hvd.allreduce_async(

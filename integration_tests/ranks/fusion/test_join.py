@@ -67,11 +67,11 @@ def test_ranks_that_finish_at_different_steps(rank: int, size: int, library: str
             expected = [sum(1000.0 * r + 10 * step + n for r in present) for n in range(TENSORS)]
             assert sums(values) == [[value] * (500 * n + 1) for n, value in enumerate(expected)], (turn, step)
             if names and rank == 0 and step >= lengths[1] and step % 2:  # others may have joined
-                hand.send([names] if plans % 2 else [names[1:3], names[3:]], patience_s=0.2)
+                hand.send([names] if plans % 2 else [names[1:3], names[3:]], timeout_s=0.2)
                 plans += 1
             time.sleep(own.random() * 0.003)
         if rank == 0 and turn == 2:
-            hand.send([names[::2], names[1::2]], patience_s=0.2)  # just before this rank joins
+            hand.send([names[::2], names[1::2]], timeout_s=0.2)  # just before this rank joins
             plans += 1
         assert hvd.join() >= 0
         # Everyone is there again, and so is every plan that was sent.
@@ -80,7 +80,7 @@ def test_ranks_that_finish_at_different_steps(rank: int, size: int, library: str
         names = sorted(hand.names(label))
         assert len(names) == TENSORS
         if rank == 0:
-            hand.send([names] if turn % 2 else [names[:2], names[2:]], patience_s=0.2)
+            hand.send([names] if turn % 2 else [names[:2], names[2:]], timeout_s=0.2)
         plans += 1
         hand.in_force(plans)
         hvd.broadcast_object(turn, 0, name=f"{label}.turn")

@@ -17,7 +17,7 @@ from integration_tests.support.ranks import ranks
 from paceline.fusion.report import report
 
 MOST_STRIKES = 3  # core/fusion/gate.h
-PATIENCE_S = 1.0
+TIMEOUT_S = 1.0
 
 
 @ranks(3, more=(5, 7), hvd="horovod.torch")
@@ -27,7 +27,7 @@ def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int
     names = list(steps.sizes)
     for step in range(8):
         if step == 2:  # tensors are numbered from the round in which all ranks have requested plans
-            hand.follow([hand.names("late.")], PATIENCE_S)
+            hand.follow([hand.names("late.")], TIMEOUT_S)
         steps.step(step, names[: 2 if rank == 0 else 3])
         if rank == 0:
             steps.step(step, names[2:])
@@ -96,7 +96,7 @@ def test_synchronous_torch_allreduces_of_one_group(rank: int, size: int, hvd: An
     steps = TorchSteps(rank, size, {f"waiting.{n}": n + 2 for n in range(3)})
     for step in range(6):
         if step == 1:
-            hand.follow([hand.names("waiting.")], PATIENCE_S)
+            hand.follow([hand.names("waiting.")], TIMEOUT_S)
         for name in steps.sizes:
             steps.step(step, [name])
     assert hand.expired() == MOST_STRIKES, hand.state()
@@ -123,7 +123,7 @@ def test_tensorflow_allreduces_that_are_waited_for_one_by_one(rank: int, size: i
         if step == 1:
             names = hand.names("Horovod") + hand.names("alone.")
             assert len(names) == 3, hand.state()
-            hand.follow([names], PATIENCE_S)
+            hand.follow([names], TIMEOUT_S)
         for n, exchange in enumerate((first, second, eager, first if step % 2 else eager)):
             result = exchange(tf.fill([5], float(rank * 10 + step + n)))
             assert result.numpy().tolist() == [5.0 * size * (size - 1) + size * (step + n)] * 5

@@ -117,7 +117,7 @@ def test_ranks_that_ask_for_different_policies_go_on_without_a_plan(rank: int, s
 
 
 @ranks(2, env={"PACELINE_FUSION": "single", **debug(fusion_warmup_steps=2)}, fresh=True)
-def test_every_new_world_plans_anew(rank: int, size: int) -> None:
+def test_every_new_world_plans_again(rank: int, size: int) -> None:
     step_of = _steps("worlds", rank, size)
     for _ in range(10):
         hvd.init()
@@ -149,7 +149,7 @@ def _leave(rank: int, size: int) -> None:
     names = [f"left.{n}" for n in range(3)]
     for step in range(5):
         if step == 1:
-            hand.follow([hand.names("left.")], patience_s=30)
+            hand.follow([hand.names("left.")], timeout_s=30)
         if step == 3:
             # All ranks hold two of three tensors when one rank dies.
             for name in names[:2]:

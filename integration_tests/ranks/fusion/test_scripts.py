@@ -88,7 +88,7 @@ print("script ends", hvd.rank(), flush=True)
 
 STEPS = 400
 _SCRIPTS = {"torch": TORCH, "tensorflow": TENSORFLOW, "keras": KERAS}
-TRAVELLING = {"torch": 3, "tensorflow": 4, "keras": 4}  # torch: a large weight, and buckets before and after it
+EXCHANGED = {"torch": 3, "tensorflow": 4, "keras": 4}  # torch: a large weight, and buckets before and after it
 
 
 def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -107,7 +107,7 @@ def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
     lines = [line for line in done.stderr.splitlines() if "Paceline: fusion=" in line]
     assert lines and all(line.startswith("[0]") for line in lines), done.stderr
     # More lines only after a new plan: costs differ on a machine that has become busy.
-    gradients = f"{TRAVELLING[script]} gradients in "
+    gradients = f"{EXCHANGED[script]} gradients in "
     plans = (f"Paceline: fusion=optimal: {gradients}", f"Paceline: fusion=optimal: planned anew, {gradients}")
     assert plans[0] in lines[0] and all(any(plan in line for plan in plans) for line in lines), done.stderr
 

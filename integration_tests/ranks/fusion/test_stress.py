@@ -65,7 +65,7 @@ def _torch(rank: int, size: int, count: int) -> None:
     names = list(steps.sizes)
     for step in range(count):
         if rank == 0 and step and step % PLAN_STEPS == 0:
-            hand.send(_random_groups(hand.names("stress.torch"), plans), patience_s=0.5)
+            hand.send(_random_groups(hand.names("stress.torch"), plans), timeout_s=0.5)
         own.shuffle(names)
         for name in names:
             if own.random() < 0.02:
@@ -100,7 +100,7 @@ def _tensorflow(rank: int, size: int, steps: int) -> None:
 
     for step in range(steps):
         if rank == 0 and step and step % PLAN_STEPS == 0:
-            hand.send(_random_groups(hand.names("stress.tensorflow"), plans), patience_s=0.5)
+            hand.send(_random_groups(hand.names("stress.tensorflow"), plans), timeout_s=0.5)
         if own.random() < 0.1:
             time.sleep(own.random() * 0.005)
         results = exchange(tf.constant(_value(rank, step, 0)))
@@ -144,7 +144,7 @@ def _in_flight(rank: int, size: int, seed: int, turns: int) -> None:
                 everyones = hvd.allgather_object(hand.names(label), name=f"{label}.numbers")
                 assert everyones == [everyones[0]] * size, [one[:4] for one in everyones]
                 groups = _random_groups(everyones[0], random.Random(seed + turn))
-                hand.follow(groups, patience_s=0.5)
+                hand.follow(groups, timeout_s=0.5)
     hand.end()
 
 

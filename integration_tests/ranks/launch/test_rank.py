@@ -189,7 +189,7 @@ def test_a_rank_that_runs_on_after_rank_0_has_a_limit() -> None:
 
 
 @pytest.mark.more
-def test_two_jobs_on_one_port_are_both_told() -> None:
+def test_two_jobs_on_one_port_are_both_notified() -> None:
     port = free_port()
     first = Job("flags", 2, ["wait", "5", "none"], port=port)
     try:

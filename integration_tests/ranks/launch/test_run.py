@@ -39,7 +39,7 @@ def run(folder: Path, *words: str, given: str = "", **variables: str) -> subproc
 
 
 @pytest.mark.parametrize("given", ["and stay", more("")], ids=["training", "short"])
-def test_start_is_told_in_two_lines(given: str, tmp_path: Path) -> None:
+def test_start_is_reported_in_two_lines(given: str, tmp_path: Path) -> None:
     lines = run(tmp_path, given=given).stderr.splitlines()
     (up,) = (
         at for at, line in enumerate(lines) if re.fullmatch(r"Up after \d+\.\d s: localhost, with 2 ranks\.", line)
@@ -49,8 +49,8 @@ def test_start_is_told_in_two_lines(given: str, tmp_path: Path) -> None:
     (done,) = (at for at, line in enumerate(lines) if line == "[0]<stderr>:0 is done")
     assert up < broadcasts < first, "broadcasts are no step"
     assert first < done or not given
-    told = [line for line in lines if "Paceline" in line and "fusion=optimal: " not in line]
-    assert not told, "what ranks tell the launcher is not the user's"
+    reported = [line for line in lines if "Paceline" in line and "fusion=optimal: " not in line]
+    assert not reported, "what ranks tell the launcher is not the user's"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_start_is_told_in_two_lines(given: str, tmp_path: Path) -> None:
     [(["--no-progress"], {}), more([], {"PACELINE_PROGRESS": "0"}), more(["--output-filename", "said"], {})],
     ids=["flag", "variable", "files of ranks"],
 )
-def test_start_is_not_told_where_that_is_not_wanted(
+def test_start_is_not_reported_where_that_is_not_wanted(
     words: list[str], variables: dict[str, str], tmp_path: Path
 ) -> None:
     done = run(tmp_path, *words, **variables)

@@ -79,7 +79,7 @@ def test_unequally_many_synchronous_steps_are_an_error(tmp_path: Path, exchange:
     assert len({one.weights for one in ranks}) == 1, ranks
 
 
-def test_long_waits_are_told_with_what_is_waited_for(tmp_path: Path) -> None:
+def test_long_waits_are_reported_with_what_is_waited_for(tmp_path: Path) -> None:
     done, _ = run(tmp_path, SCRIPTS["torch"], 2, [0.001, 0.2], "shutdown", PACELINE_EXCHANGE="majority")
     assert done.returncode == 0, done.stderr
     assert "Paceline: rank 0 is through and waits for rank 1: " in done.stderr

@@ -80,7 +80,7 @@ def test_a_nan_raises_on_its_rank(size: int, kind: str) -> None:
     check(text, bad, BAD_STEP, NAMES.get(kind, "1.weight"), 3)
 
 
-def test_ranks_are_told_of_the_failure(tmp_path: Path) -> None:
+def test_ranks_are_notified_of_the_failure(tmp_path: Path) -> None:
     done = finished(*HOROVODRUN, written(tmp_path, SCRIPT), env=RAISE)
     assert done.returncode != 0
     check(done.stderr, 1, 3, "allreduce.gradient", 1)

@@ -68,7 +68,7 @@ def test_groups_of_a_plan_are_rounds_of_their_own(rank: int, size: int) -> None:
     step(1.0, names)
     hvd.barrier()
     known = hand.names("grouped.")
-    hand.follow([sorted(known)[:2], sorted(known)[2:4]], patience_s=5.0)
+    hand.follow([sorted(known)[:2], sorted(known)[2:4]], timeout_s=5.0)
     messages = Messages()
     hvd.barrier()
     for turn in range(size):
@@ -81,7 +81,7 @@ def test_groups_of_a_plan_are_rounds_of_their_own(rank: int, size: int) -> None:
     sizes = [sorted(len(message) for message in one if "grouped." in message[0]) for one in messages_of_steps if one]
     assert [1, 2, 2] in sizes, sizes
     # Names that are not called for a while delay the others of their group by at most the timeout.
-    hand.follow([sorted(known)[:2], sorted(known)[2:4]], patience_s=0.2)
+    hand.follow([sorted(known)[:2], sorted(known)[2:4]], timeout_s=0.2)
     for _ in range(2):
         if rank == 0:
             step(3.0, names[:1])
@@ -113,17 +113,17 @@ def test_timeline_has_the_rounds(tmp_path: Path) -> None:
     ]
 
 
-def _stays_away(rank: int, size: int, told: Path) -> None:
+def _stays_away(rank: int, size: int, notified: Path) -> None:
     for _ in range(3):
         hvd.partial_allreduce(torch.ones(3), "away", **SOLO)
     if rank == 1:
-        ByHand.wait(told.exists)
+        ByHand.wait(notified.exists)
         return
     with pytest.raises(Exception, match=r"(?i)shut down|stall"):
         hvd.flush_partial(torch.ones(3), "away", **SOLO).wait()
-    told.touch()
+    notified.touch()
 
 
-def test_rank_that_leaves_for_good_is_told_after_the_limit(tmp_path: Path) -> None:
+def test_rank_that_leaves_for_good_is_reported_after_the_limit(tmp_path: Path) -> None:
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
-    run_ranks(_stays_away, 2, tmp_path / "told", env=env, fresh=True)
+    run_ranks(_stays_away, 2, tmp_path / "notified", env=env, fresh=True)

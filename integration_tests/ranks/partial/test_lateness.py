@@ -57,10 +57,10 @@ def test_the_late_rank_is_named(rank: int, size: int, hvd: Any, steadily: bool, 
             os.dup2(stderr, 2)
             os.close(stderr)
         log.seek(0)
-        told = [line for line in log if "was late in" in line]
+        reported = [line for line in log if "was late in" in line]
     hvd.barrier()
     if rank > 0:
-        assert stats.ranks == () and stats.latest is None and not told
+        assert stats.ranks == () and stats.latest is None and not reported
         return
     assert len(stats.ranks) == size
     how = "steadily" if steadily else "at random"
@@ -68,4 +68,4 @@ def test_the_late_rank_is_named(rank: int, size: int, hvd: Any, steadily: bool, 
     worst = stats.ranks[2]
     assert worst.mean_ms >= 1000 * LATE_S, worst
     assert f"rank 2 is late {how}, in {worst.share:.0%}" in str(stats), str(stats)
-    assert [line.split("Paceline: ")[1][:18] for line in told] == ["rank 2 was late in"] * steadily, told
+    assert [line.split("Paceline: ")[1][:18] for line in reported] == ["rank 2 was late in"] * steadily, reported

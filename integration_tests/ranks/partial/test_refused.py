@@ -38,7 +38,7 @@ def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: i
     assert torch.equal(hvd.allreduce(mine, name="refused.kind", op=hvd.Max), torch.full((5,), 10.0 ** (size - 1)))
 
 
-def _flush_outlasts_a_round(rank: int, size: int, told: Path) -> None:
+def _flush_outlasts_a_round(rank: int, size: int, notified: Path) -> None:
     one = torch.ones(3)
     for _ in range(2):
         hvd.partial_allreduce(one, "outlasts", quorum="solo")
@@ -48,16 +48,16 @@ def _flush_outlasts_a_round(rank: int, size: int, told: Path) -> None:
     if rank == 1:  # a round for ranks that still make calls
         hvd.partial_allreduce(one, "outlasts", quorum="solo")
     if flush is None:
-        ByHand.wait(told.exists)
+        ByHand.wait(notified.exists)
         return
     with pytest.raises(Exception, match=r"(?i)shut down|stall"):
         flush.wait()
-    told.touch()
+    notified.touch()
 
 
 def test_flush_that_waits_after_a_round_is_seen_by_the_stall_inspector(tmp_path: Path) -> None:
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
-    run_ranks(_flush_outlasts_a_round, 3, tmp_path / "told", env=env, fresh=True)
+    run_ranks(_flush_outlasts_a_round, 3, tmp_path / "notified", env=env, fresh=True)
 
 
 @ranks(2, fresh=True)

@@ -37,7 +37,7 @@ def _fit(exchange: str, name: str, pause_s: float, average: bool, verbose: int) 
 
 
 @keras_ranks(2)
-def test_epochs_tell_how_often_this_rank_was_in_time(rank: int, size: int) -> None:
+def test_epochs_report_how_often_this_rank_was_in_time(rank: int, size: int) -> None:
     before = hvd.exchange_stats()
     logs, printed = _fit("solo", "shown", 0.1 * rank, False, 2)
     stats = hvd.exchange_stats().since(before)

@@ -234,14 +234,14 @@ def test_what_is_refused(rank: int, size: int, tmp_path: Path) -> None:
     if rank == 0:
         with pytest.raises(UserError, match=r"Rank 0 waited(.|\n)*not all ranks came within 2 s"):
             optimizer.drain()
-        (tmp_path / "told").touch()
+        (tmp_path / "notified").touch()
     else:
-        ByHand.wait((tmp_path / "told").exists)
+        ByHand.wait((tmp_path / "notified").exists)
     hvd.shutdown()
 
 
 @keras_ranks(3)
-def test_ranks_with_different_exchanges_are_told_on_every_rank(rank: int, size: int) -> None:
+def test_ranks_with_different_exchanges_are_reported_on_every_rank(rank: int, size: int) -> None:
     exchange = hvd.Pipelined(k=2 + rank)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="different", exchange=exchange)
     with pytest.raises(UserError) as caught:

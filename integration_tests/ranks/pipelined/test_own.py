@@ -71,16 +71,16 @@ class _Played:
         self, batches: list[list[tuple[torch.Tensor, torch.Tensor]]], before: list[float], weights: list[float]
     ) -> None:
         """`batches`: of each pass, of each rank; weights of the update before and of this one."""
-        handed = []
+        submitted = []
         for rank in range(self._size):
             model = self.ahead[rank]
             model.zero_grad()
             for passes in batches:
                 (_loss(model, passes[rank]) / len(batches)).backward()
-            handed.append([one.grad.clone() for one in model.parameters()])
+            submitted.append([one.grad.clone() for one in model.parameters()])
         self.finish(before)
         # A rank without data has zeros.
-        self._flight = [[one * bool(weight) for one in many] for weight, many in zip(weights, handed, strict=True)]
+        self._flight = [[one * bool(weight) for one in many] for weight, many in zip(weights, submitted, strict=True)]
         self.ahead = [self._ahead(rank) for rank in range(self._size)]
 
     def finish(self, weights: list[float]) -> None:

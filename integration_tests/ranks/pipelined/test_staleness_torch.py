@@ -95,7 +95,7 @@ def test_weights_that_are_loaded_meanwhile_stay(rank: int, size: int) -> None:
 
 
 @ranks(2)
-def test_ranks_that_correct_differently_are_told(rank: int, size: int) -> None:
+def test_ranks_that_correct_differently_are_reported(rank: int, size: int) -> None:
     w, optimizer = _start("differ", 0.1, 0.0, hvd.Pipelined(correction=0.1 * (1 + rank)))
     seen = rf"rank {rank} sees correction \(in millionths\) from 100000 to 200000 \({100000 * (1 + rank)} here\)"
     with pytest.raises(ValueError, match=seen):

@@ -121,7 +121,7 @@ def test_what_is_refused(rank: int, size: int) -> None:
 
 @pytest.mark.more
 @ranks(3, fresh=True)
-def test_ranks_with_different_exchanges_are_told_on_every_rank(rank: int, size: int) -> None:
+def test_ranks_with_different_exchanges_are_reported_on_every_rank(rank: int, size: int) -> None:
     weight, optimizer = _one("different", hvd.Pipelined(k=2 + rank) if rank else "sync")
     with pytest.raises(hvd.UsageError, match=rf"rank {rank} sees K from 1 to 4 \({(1, 3, 4)[rank]} here\)"):
         _step(weight, optimizer, 1.0)

@@ -49,9 +49,9 @@ def record(folder: Path, *words: str, flags: tuple[str, ...] = ()) -> subprocess
 
 
 def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path: Path) -> None:
-    told = '"debug=$PACELINE_DEBUG cycle=$HOROVOD_CYCLE_TIME $1"'
+    printed = '"debug=$PACELINE_DEBUG cycle=$HOROVOD_CYCLE_TIME $1"'
     words = ["--debug", "record_steps=3,check_horovod=no", "-np", "1", "--cycle-time-ms", "7", "--codec", "q8"]
-    command = [*PACELINE, "run", *words, "sh", "-c", f"echo {told}; exit 3", "x", "--record"]
+    command = [*PACELINE, "run", *words, "sh", "-c", f"echo {printed}; exit 3", "x", "--record"]
     done = finished(*command, folder=tmp_path, env={"PACELINE_DEBUG": "record_steps=9"})
     assert "[0]<stdout>:debug=record_steps=3,check_horovod=no cycle=7.0 --record" in done.stdout.splitlines()
     assert "codec=q8 (--codec), debug=record_steps=3,check_horovod=no (--debug)" in done.stderr

@@ -54,7 +54,7 @@ def test_armed_steps(rank: int, size: int, hvd: Any, fusion: str) -> None:
     after, buckets = state(), len(set(training.optimizer._reduction.buckets.of.values()))
     each = (after.messages - before.messages) / (after.steps - before.steps)
     assert buckets > 1 and 1 < each <= 2 * buckets - 1, (each, buckets)
-    assert each == 2 * buckets - 1 or fusion == "optimal" or after.given_up > before.given_up
+    assert each == 2 * buckets - 1 or fusion == "optimal" or after.fallbacks > before.fallbacks
     ask_for("torch", "threshold")
 
 
@@ -101,13 +101,13 @@ def test_a_flag_that_one_rank_raises_in_a_half_ends_the_step_on_all(rank: int, s
                 assert tensors[name][first:last].eq(expected).all(), (number, name)
 
     hand, number = arm(step, ".flag.", [1] * len(names))
-    given_up = state().given_up
+    fallbacks = state().fallbacks
 
     def some(number: int) -> None:
         step(2 * number, late=True)
         step(2 * number + 1)
 
-    repeat("torch", some, lambda: state().given_up > given_up, number)
+    repeat("torch", some, lambda: state().fallbacks > fallbacks, number)
     hand.end()
 
 

@@ -17,7 +17,7 @@ import torch
 import paceline.torch as hvd
 from integration_tests.support.ranks import ranks, run_ranks
 from paceline.errors import UserError
-from paceline.torch.split.arriving import TravellingParameter
+from paceline.torch.split.arriving import InFlightParameter
 
 STEPS = 6
 
@@ -90,7 +90,7 @@ def test_whoever_reads_a_weight_waits_for_it(rank: int, size: int, kind: str) ->
     average = torch.optim.swa_utils.AveragedModel(training.alone)
     for step in range(STEPS):
         training.step()
-        assert any(type(one) is TravellingParameter for one in training.model.parameters())
+        assert any(type(one) is InFlightParameter for one in training.model.parameters())
         readers: list[Callable[[], Any]] = [
             lambda: average.update_parameters(training.model),
             lambda: training.model.state_dict(),
@@ -100,7 +100,7 @@ def test_whoever_reads_a_weight_waits_for_it(rank: int, size: int, kind: str) ->
             lambda: [one.norm() for one in training.model.parameters()],
         ]
         readers[step]()
-        assert not any(type(one) is TravellingParameter for one in training.model.parameters()), step
+        assert not any(type(one) is InFlightParameter for one in training.model.parameters()), step
         training.check()
 
 

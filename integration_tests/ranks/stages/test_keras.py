@@ -197,14 +197,14 @@ def test_fit_is_that_of_keras(rank: int, size: int) -> None:
         within = 1e-9 if nets.dtype() == "float64" else 2e-6
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values[:4], rtol=within, atol=0, err_msg=name)
-        told = pipeline.evaluate(x, y, batch_size=8)
+        evaluated = pipeline.evaluate(x, y, batch_size=8)
         # The last batch has fewer rows than there are micro-batches.
         predicted = pipeline.predict(x[: 8 + N - 1], batch_size=8)
         outputs = hvd.broadcast_object(pipeline.consolidate(), 0, name="test_fit")["model"]
         pipeline.close()
         plain.set_weights(list(outputs.values()))
         loss, mae = plain.evaluate(x, y, verbose=0)
-        assert told == pytest.approx({"loss": loss, "mae": mae}, rel=within)
+        assert evaluated == pytest.approx({"loss": loss, "mae": mae}, rel=within)
         np.testing.assert_allclose(predicted, plain.predict(x[: 8 + N - 1], verbose=0), rtol=0, atol=10 * within)
         late = hvd.Pipeline(keras_net(weights), "sgd", "mse", N, "pipemare", CUTS[size][1:], metrics=["mae"])
         history = late.fit(x, y, batch_size=8, epochs=6, verbose=0, seed=3).history

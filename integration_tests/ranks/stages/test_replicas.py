@@ -86,10 +86,10 @@ def test_replicas_count_as_many_rows_as_they_have(rank: int, size: int) -> None:
             mean = sum(losses, torch.zeros((), dtype=torch.float64)) / max(1, sum(counts))
             expected = mean.item() if losses else math.nan  # as hvd.mean of no samples
             assert found.item() == pytest.approx(expected, rel=0, abs=1e-12, nan_ok=True)
-            handed = [torch.zeros_like(one) for one in parameters]
+            submitted = [torch.zeros_like(one) for one in parameters]
             if losses:
-                handed = list(torch.autograd.grad(mean, parameters))
-            flying.append(handed)
+                submitted = list(torch.autograd.grad(mean, parameters))
+            flying.append(submitted)
             if exchange == "sync" or step:
                 for one, gradient in zip(parameters, flying.pop(0 if exchange == "sync" else 1), strict=True):
                     one.grad = gradient
@@ -186,7 +186,7 @@ def test_codecs_and_collectives_are_those_asked_for(rank: int, size: int) -> Non
             [Times(), Times()], lambda parameters: torch.optim.SGD(parameters, lr=1.0), lambda found, _: found.sum(),
             2, loss_reduction="sum", replicas=2, codec=codec, collective="linear", error_feedback=False,
         )  # fmt: skip
-        choice = pipeline.optimizer._exchange.wire.travel.choice
+        choice = pipeline.optimizer._exchange.wire.encoding.choice
         assert (choice.codec, choice.collective) == (codec, "linear")
         loss = pipeline.step(torch.full((2, 5), value), torch.zeros(2))
         assert loss == 2 * 2 * 5 * value  # of two replicas with two rows

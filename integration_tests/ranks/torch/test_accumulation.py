@@ -60,13 +60,13 @@ def test_a_pass_too_many_is_an_error_that_names_the_gradient(rank: int, size: in
 
 
 @ranks(2)
-def test_zero_grad_while_gradients_travel(rank: int, size: int) -> None:
+def test_zero_grad_while_gradients_are_in_flight(rank: int, size: int) -> None:
     model = net()
     optimizer = _optimizer(model, 1)
     loss_of(model, rank, 0).backward()
     with pytest.raises(hvd.UsageError, match=r"zero_grad\(\) was called between backward\(\) and step\(\)"):
         optimizer.zero_grad()
-    with optimizer.skip_synchronize(), pytest.raises(hvd.UsageError, match="still travelling"):
+    with optimizer.skip_synchronize(), pytest.raises(hvd.UsageError, match="still in flight"):
         optimizer.step()
     # The remedy that the message gives:
     optimizer.synchronize()

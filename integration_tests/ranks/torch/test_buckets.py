@@ -263,7 +263,7 @@ def test_gradients_that_a_script_keeps_or_owns(rank: int, size: int, hvd: Any) -
 
 
 @ranks(2, hvd="paceline.torch")
-def test_which_gradients_travel_together(rank: int, size: int, hvd: Any) -> None:
+def test_which_gradients_are_sent_together(rank: int, size: int, hvd: Any) -> None:
     """Large gradients, other types, sparse ones and groups are sent separately, on all ranks alike."""
     model = torch.nn.ParameterDict({
         "a": torch.ones(3), "large": torch.ones(99), "b": torch.ones(4), "wide": torch.ones(2).double(),

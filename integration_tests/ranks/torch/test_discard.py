@@ -104,9 +104,9 @@ def test_discarding_after_a_look_at_the_combined_gradients(rank: int, size: int)
 
 
 @ranks(2)
-def test_ranks_that_discard_other_gradients_are_told_so(rank: int, size: int) -> None:
+def test_ranks_that_discard_other_gradients_are_notified(rank: int, size: int) -> None:
     p = torch.nn.Parameter(torch.zeros(3))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("told", p)], exchange="pipelined")
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("reported", p)], exchange="pipelined")
     p.sum().backward()
     if rank == 0:
         optimizer.synchronize()

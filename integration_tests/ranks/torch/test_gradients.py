@@ -139,7 +139,7 @@ def test_a_name_in_use_by_another_optimizer_is_an_error_that_says_so(rank: int, 
     first, second = (wrapped(model) for model in models)
     if rank == 0:  # rank 1 has not started, so the first gradient is still in flight
         models[0](same_name=1.0).backward()
-        with pytest.raises(hvd.UsageError, match=r"named 'same_name' is already travelling(.|\n)*prefixes"):
+        with pytest.raises(hvd.UsageError, match=r"named 'same_name' is already in flight(.|\n)*prefixes"):
             models[1](same_name=1.0).backward()
     hvd.allreduce(torch.zeros(1), name="gradients.gate")
     if rank == 1:
@@ -150,7 +150,7 @@ def test_a_name_in_use_by_another_optimizer_is_an_error_that_says_so(rank: int, 
 
 
 @ranks(2)
-def test_types_that_cannot_travel_are_an_error_that_names_the_gradient(rank: int, size: int) -> None:
+def test_types_that_cannot_be_sent_are_an_error_that_names_the_gradient(rank: int, size: int) -> None:
     model = torch.nn.ParameterDict({"real": torch.zeros(2), "phase": torch.zeros(2, dtype=torch.complex64)})
     optimizer = wrapped(model)
     (model["real"].sum() + model["phase"].abs().sum()).backward()

@@ -98,20 +98,20 @@ def test_gradients_of_usual_layers_are_not_copied(rank: int, size: int) -> None:
     )  # fmt: skip
     compiled = torch.compile(torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 3)), backend="aot_eager")
     for module, inputs in ((model, torch.randn(2, 3, 5, 5)), (compiled, torch.randn(1, 5))):
-        handed: list[tuple[str, bool, bool]] = []
+        passed: list[tuple[str, bool, bool]] = []
         nodes = []
         for name, parameter in module.named_parameters():
             nodes.append(torch.autograd.graph.get_gradient_edge(parameter).node)
-            nodes[-1].register_hook(partial(_note, name, parameter, handed))
+            nodes[-1].register_hook(partial(_note, name, parameter, passed))
         output = module(inputs)
         (output[0] if isinstance(output, tuple) else output).pow(2).sum().backward()
-        assert handed == [(name, True, False) for name, _, _ in handed]
-        assert len(handed) == len(nodes)
+        assert passed == [(name, True, False) for name, _, _ in passed]
+        assert len(passed) == len(nodes)
 
 
-def _note(name: str, parameter: Any, handed: list[tuple[str, bool, bool]], _: Any, gradients: Any) -> None:
+def _note(name: str, parameter: Any, passed: list[tuple[str, bool, bool]], _: Any, gradients: Any) -> None:
     same = parameter.grad.data_ptr() == gradients[0].data_ptr()
-    handed.append((name, same, lent(parameter.grad, gradients[0])))
+    passed.append((name, same, lent(parameter.grad, gradients[0])))
 
 
 @ranks(2)

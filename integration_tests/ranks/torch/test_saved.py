@@ -85,7 +85,7 @@ def test_state_of_every_exchange_loads_by_default(rank: int, size: int) -> None:
 
 
 @ranks(2)
-def test_state_loads_whatever_groups_gradients_travel_in(rank: int, size: int) -> None:
+def test_state_loads_whatever_groups_gradients_are_sent_in(rank: int, size: int) -> None:
     def made(names: list[str], **choices: Any) -> tuple[list[Any], Any]:
         weights = [torch.nn.Parameter(torch.zeros(n + 1)) for n in range(len(names))]
         sgd = torch.optim.SGD(weights, lr=1.0)

@@ -55,7 +55,7 @@ def test_twins_never_share_a_gradient(rank: int, size: int) -> None:
 
 
 @ranks(2)
-def test_synchronous_twins_may_travel_at_the_same_time(rank: int, size: int) -> None:
+def test_synchronous_twins_may_be_in_flight_at_the_same_time(rank: int, size: int) -> None:
     twins = [_optimizer("sync", None, [(3,), (5,)]) for _ in range(2)]
     for number, (weights, _) in enumerate(twins):
         sum((weight * float(100**number * (1 + rank))).sum() for weight in weights).backward()

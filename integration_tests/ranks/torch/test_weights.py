@@ -320,7 +320,7 @@ def test_discarded(rank: int, size: int, hvd: Any) -> None:
 def test_nothing_on_all_ranks(rank: int, size: int, hvd: Any) -> None:
     """Gradients are zeros, and one rank reports it, once."""
     said: list[str] = []
-    vars(weighing)["tell"] = said.append
+    vars(weighing)["log"] = said.append
     model = net()
     optimizer = _optimizer("sync", model, size)
     before = parameters(model).clone()

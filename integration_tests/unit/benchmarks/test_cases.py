@@ -23,7 +23,7 @@ from paceline.examples.benchmarks.collectives.systems import find as find_collec
 from paceline.examples.benchmarks.harness import report
 from paceline.examples.benchmarks.harness.ratio import Ratio, each_over, over
 from paceline.examples.benchmarks.harness.turn import Turn
-from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, compare, count_for
+from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Log, compare, count_for
 from paceline.examples.benchmarks.markdown import lines
 from paceline.examples.benchmarks.memory.benchmark import SYSTEMS as MEMORY
 from paceline.examples.benchmarks.memory.benchmark import multiples
@@ -31,13 +31,13 @@ from paceline.examples.benchmarks.networks import models
 from paceline.examples.benchmarks.scale.prediction import (
     Constants,
     Work,
+    disseminated,
     fit,
     gathered,
     handled,
     phases,
     ring,
     time_s,
-    told,
     worst_error,
 )
 from paceline.examples.benchmarks.scale.simulated import simulate
@@ -156,7 +156,7 @@ class Stand:
         self.failing: set[str] = set()
         self.measured: list[Limits] = []
 
-    def measure(self, settings: Settings, limits: Limits, tell: Tell) -> Iterator[report.Measured]:
+    def measure(self, settings: Settings, limits: Limits, log: Log) -> Iterator[report.Measured]:
         if self.failing & set(settings.systems):
             raise UserError("Rank 1 of ddp ended.", "Its last output: no more paper")
         self.measured.append(limits)
@@ -313,11 +313,11 @@ def taking(values: Sequence[float], taken: list[str] | None = None, name: str = 
 def test_systems_take_turns_until_their_ratio_is_narrow() -> None:
     taken: list[str] = []
     takes = {name: taking([value], taken, name) for name, value in (("stock", 2.0), ("ours", 1.0))}
-    told: list[str] = []
-    comparison = compare(takes, "ms", [over("ours", "stock", "ms")], Limits(60.0), told.append, "mini")
+    logged: list[str] = []
+    comparison = compare(takes, "ms", [over("ours", "stock", "ms")], Limits(60.0), logged.append, "mini")
     assert taken == ["stock", "ours"] * 5 and comparison.settled, "fewer than five turns settle nothing"
     assert comparison.value(comparison.ratios[0]).median == 0.5
-    assert told[-1].startswith("mini: turn 5, ours / stock 0.500 [0.500, 0.500]")
+    assert logged[-1].startswith("mini: turn 5, ours / stock 0.500 [0.500, 0.500]")
 
 
 def test_turns_end_when_settled_at_their_number_and_at_the_time_limit() -> None:
@@ -375,18 +375,18 @@ RANKS = (2, 4, 8, 16, 32)
 @pytest.mark.parametrize(("ranks", "hops", "messages"), [(2, 1, 1), (4, 1, 3), (8, 1, 7), (32, 2, 10), (64, 2, 14)])
 def test_events_take_the_hops_and_messages_of_the_page(ranks: int, hops: int, messages: int) -> None:
     """docs/developers/coordination.md has this table."""
-    assert told(ranks) == Work(hops, messages, ranks * messages)
+    assert disseminated(ranks) == Work(hops, messages, ranks * messages)
     assert ring(ranks).hops == ring(ranks).messages == 2 * (ranks - 1)
 
 
 @pytest.mark.parametrize("ranks", [*range(2, 70), 100, 511, 512, 513, 4096])
-def test_after_all_phases_every_rank_has_been_told_of_all(ranks: int) -> None:
+def test_after_all_phases_every_rank_knows_all(ranks: int) -> None:
     radix = max(phases(ranks)) + 1
     count = len(phases(ranks))
     assert 8 ** (count - 1) < ranks <= 8**count and radix <= 8
     known = {0}  # by how many places before it the ranks are that rank 0 knows of
-    for phase, told_of in zip(reversed(range(count)), phases(ranks), strict=True):
-        known = {(one + step * radix**phase) % ranks for one, step in itertools.product(known, range(told_of + 1))}
+    for phase, sent_to in zip(reversed(range(count)), phases(ranks), strict=True):
+        known = {(one + step * radix**phase) % ranks for one, step in itertools.product(known, range(sent_to + 1))}
     assert known == set(range(ranks))
 
 
@@ -400,14 +400,14 @@ def test_work_and_times_follow_closed_formulas() -> None:
     for ranks in (2, 32, 4096):
         assert time_s(ring(ranks), constants) == pytest.approx(1e-3 + 2 * (ranks - 1) * 32e-6)
         assert time_s(ring(ranks), constants, 5e-5) == pytest.approx(1e-3 + 2 * (ranks - 1) * 82e-6)
-    assert time_s(told(8), constants, 5e-5) == pytest.approx(1e-3 + 8e-5 + 7 * 2e-6)
-    assert time_s(told(4096), constants) == pytest.approx(1e-3 + 4 * 3e-5 + 4 * 7 * 2e-6)
+    assert time_s(disseminated(8), constants, 5e-5) == pytest.approx(1e-3 + 8e-5 + 7 * 2e-6)
+    assert time_s(disseminated(4096), constants) == pytest.approx(1e-3 + 4 * 3e-5 + 4 * 7 * 2e-6)
     # Two cores take half of what all ranks' messages cost, or all of what one rank's cost.
     assert time_s(ring(32), constants, cores=2) == pytest.approx(1e-3 + 62 * 3e-5 + 32 * 62 / 2 * 2e-6)
-    assert handled(told(2), 2) == handled(told(2), 64) == 1 and handled(told(32), None) == 10
+    assert handled(disseminated(2), 2) == handled(disseminated(2), 64) == 1 and handled(disseminated(32), None) == 10
 
 
-@pytest.mark.parametrize("way", [ring, gathered, told])
+@pytest.mark.parametrize("way", [ring, gathered, disseminated])
 @pytest.mark.parametrize("true", [Constants(5e-4, 2e-5, 8e-6), Constants(0.0, 1e-5, 3e-6), Constants(1e-3, 0.0, 1e-5)])
 def test_constants_are_found_again(way: Callable[[int], Work], true: Constants) -> None:
     points = [(way(ranks), time_s(way(ranks), true, cores=2)) for ranks in RANKS]

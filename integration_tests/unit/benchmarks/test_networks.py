@@ -106,17 +106,17 @@ def ready(*states: str) -> list[Ready]:
 
 def test_ranks_step_in_batches_until_all_have_a_plan_and_are_checked_then() -> None:
     asked: list[WarmUp] = []
-    told: list[str] = []
+    logged: list[str] = []
     answers = iter([ready("active", "warming"), ready("active", "active"), ready("active", "active")])
 
     def ask(order: WarmUp) -> list[Ready]:
         asked.append(order)
         return next(answers)
 
-    found = plans.until_active("optimal", ready("warming", "warming"), ask, told.append)
+    found = plans.until_active("optimal", ready("warming", "warming"), ask, logged.append)
     assert asked == [WarmUp(plans.BATCH_STEPS, check=False)] * 2 + [WarmUp(1, check=True)]
     assert all(one.merging is not None and one.merging.plan for one in found)
-    assert told[-1] == "optimal warms up, 5 steps, active (rank 0), warming (rank 1)"
+    assert logged[-1] == "optimal warms up, 5 steps, active (rank 0), warming (rank 1)"
 
 
 def test_without_plans_no_step_is_made_and_ranks_that_never_plan_end_it(monkeypatch: pytest.MonkeyPatch) -> None:

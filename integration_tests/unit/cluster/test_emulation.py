@@ -65,7 +65,7 @@ def test_the_bucket_holds_two_milliseconds_and_a_cluster_is_its_block() -> None:
         cluster.run(["true"])
 
 
-def test_without_root_the_user_is_told() -> None:
+def test_without_root_the_user_is_notified() -> None:
     script = (
         "import os\n"
         "from paceline.errors import UserError\n"
@@ -78,7 +78,7 @@ def test_without_root_the_user_is_told() -> None:
     assert "needs root" in done.stdout and "sudo" in done.stdout, done.stderr
 
 
-def test_root_without_programs_or_namespaces_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_programs_or_namespaces_is_notified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools, "_SYSTEM_PATH", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 0)

@@ -103,7 +103,7 @@ def test_compression_takes_no_codec() -> None:
         check_choice(chosen, Fp16, None)
 
 
-def test_bfloat16_gradients_travel_as_two_bytes_over_our_own_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_gradients_are_sent_as_two_bytes_over_our_own_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice_asked().bfloat16 is None  # Horovod's own: as float32
     assert choice_asked("q8").bfloat16 is None  # as all others
     for collective, mark in (("ring", ">bf16_plain_direct>"), ("direct", ">bf16_plain>")):
@@ -118,7 +118,7 @@ def test_bfloat16_gradients_travel_as_two_bytes_over_our_own_collectives(monkeyp
     assert other is not None and other.mark == ">bf16_plain_direct>"
 
 
-def test_ranks_are_told_apart_by_what_they_chose() -> None:
+def test_ranks_are_distinguished_by_what_they_chose() -> None:
     choices = [
         choice_asked(), choice_asked("q8"), choice_asked("q8", False), choice_asked("bf16"),
         choice_asked("q8", collective="ring"), choice_asked(collective="ring"),

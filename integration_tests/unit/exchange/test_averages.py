@@ -63,7 +63,7 @@ def test_new_process_set_with_the_id_of_a_removed_one_is_used(monkeypatch: pytes
 def _local(**settings: Any) -> OuterUpdates:
     wire: Any = SimpleNamespace(
         graph_ops=None,
-        travel=SimpleNamespace(choice=SimpleNamespace(lossy=False)),
+        encoding=SimpleNamespace(choice=SimpleNamespace(lossy=False)),
         update_set=lambda weights: None,
         value=lambda weight: weight,
         shared=lambda weights, members: weights,

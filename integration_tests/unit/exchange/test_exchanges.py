@@ -53,7 +53,7 @@ def test_every_setting_with_an_option_is_one_of_the_options() -> None:
             assert declaration.of_options(name, values) == declaration.settings(**declaration.names[name])
 
 
-def test_what_ranks_differ_in_is_told_by_its_name() -> None:
+def test_what_ranks_differ_in_is_reported_by_its_name() -> None:
     exchanges: list[ExchangeSettings] = [
         Sync(), Pipelined(), Pipelined(k=3), Pipelined(correction=0.25),
         Partial(), Partial(3), Partial(missed="latest"), Partial(sync_every=5),
@@ -208,7 +208,7 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     assert load_in_flight(path) is None
 
 
-def test_other_files_are_told_apart(tmp_path: Path) -> None:
+def test_other_files_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     with pytest.raises(FileNotFoundError):
         load_in_flight(path)

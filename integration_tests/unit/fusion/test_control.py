@@ -27,7 +27,7 @@ WITHOUT_TRIAL = [state for state in State if state not in (State.TRYING, State.S
 FIRST_PLAN = [ControlOp.SWEEP, ControlOp.MEASURE, ControlOp.PLAN]
 
 
-def test_disagreement_that_lasts_is_told_once_with_what_each_rank_asks_for() -> None:
+def test_disagreement_that_lasts_is_reported_once_with_what_each_rank_asks_for() -> None:
     run = Run(omitting, process_set=3, agreed=False)
     optimal = resolve("optimal").digest
     run.bridge.digests = [resolve(omitting).digest, optimal, 12345, 0, None, optimal]
@@ -80,7 +80,7 @@ def test_process_set_that_is_gone_is_left_alone(state: State, gone: Any) -> None
     assert (run.driver.state, run.calls(), run.lines) == (state, calls, lines)
 
 
-def test_plan_is_made_anew_where_that_pays() -> None:
+def test_plan_is_made_again_where_that_pays() -> None:
     # With a start-up of s ms, the followed pairs end at 2 s + 4.1 and a single message at s + 14.1.
     run = Run().to(State.ACTIVE)
     run.bridge.answer = None
@@ -123,7 +123,7 @@ def test_drift_that_does_not_pay_changes_nothing(answer: Measurement | str, pays
     assert unwatched.look(100_000) is State.ACTIVE and unwatched.calls() == FIRST_PLAN
 
 
-def test_policy_that_fails_at_planning_anew_keeps_the_last_plan() -> None:
+def test_policy_that_fails_at_planning_again_keeps_the_last_plan() -> None:
     answers = [[["d", "c"], ["b", "a"]], [["d"]], [["a", "b", "c", "d"]]]
 
     def fickle(gradients: Any, model: CostModel) -> Any:
@@ -188,7 +188,7 @@ def test_the_first_of_several_ranks_drives_and_an_old_id_gets_a_new_driver(libra
     assert (on.drivers[3].serial, on.drivers[3].state) == (2, State.AGREEING)
 
 
-def test_choosing_anew_changes_only_what_differs(library: ctypes.CDLL) -> None:
+def test_choosing_again_changes_only_what_differs(library: ctypes.CDLL) -> None:
     bridge = FakeBridge()
     on = switched_on(library, bridge)
     on._look()

@@ -164,7 +164,7 @@ def test_plans_that_are_not_to_be_followed_are_not_made_and_costs_are_kept() -> 
     assert run.look(1000) is State.REFUSED
 
 
-def test_plan_travels_in_the_layout_of_the_core() -> None:
+def test_plan_is_sent_in_the_layout_of_the_core() -> None:
     process_set, call, values = Run().to(State.OFFERING).bridge.asked[-1]
     assert (process_set, call) == (0, ControlOp.PLAN)
     # Each pair: one millisecond of coordination, 4 of start-up and 2 of bytes; so b and a end at 10.1 + 7. Horovod
@@ -242,7 +242,7 @@ def too_slow(gradients: Any, model: CostModel) -> Any:
         ("optimal", measured(ready_s=[None] * len(TENSORS)), "There is no gradient to plan for"),
     ],
 )
-def test_refusal_keeps_the_reason_and_tells_it(policy: Any, answer: Measurement, fault: str) -> None:
+def test_refusal_keeps_the_reason_and_reports_it(policy: Any, answer: Measurement, fault: str) -> None:
     limits = replace(LIMITS, time_limit_s=0.05) if policy is too_slow else LIMITS
     run = Run(policy, limits=limits).to(State.REFUSED, answer)
     (line,) = run.lines
@@ -272,7 +272,7 @@ def test_policy_sees_regular_tensors_only_and_the_cost_of_a_message(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("gate_timeout_s", "ready_s", "patience_s"),
+    ("gate_timeout_s", "ready_s", "timeout_s"),
     [
         (0.5, READY_S, 0.5),
         (0.01, READY_S, 3 * 9.9e-3),
@@ -281,10 +281,10 @@ def test_policy_sees_regular_tensors_only_and_the_cost_of_a_message(tmp_path: Pa
     ],
     ids=["gate", "pause", "another pause", "one tensor"],
 )
-def test_patience_of_the_gate(gate_timeout_s: float, ready_s: list[float | None], patience_s: float) -> None:
+def test_timeout_of_the_gate(gate_timeout_s: float, ready_s: list[float | None], timeout_s: float) -> None:
     run = Run(limits=replace(LIMITS, gate_timeout_s=gate_timeout_s))
     run.to(State.OFFERING, measured(ready_s=ready_s))
-    assert run.bridge.asked[-1][2][2] == pytest.approx(patience_s)
+    assert run.bridge.asked[-1][2][2] == pytest.approx(timeout_s)
 
 
 @pytest.mark.parametrize(("process_set", "groups"), [(0, [0, -1, 0, 0, 0]), (3, PAIRS)])
@@ -314,7 +314,7 @@ ALIKE = measured(samples=[(4096.0, 1.0)] * 2)
 
 
 @pytest.mark.parametrize("state", [State.ACTIVE, State.WATCHING])
-def test_plan_that_is_gone_is_made_anew(state: State) -> None:
+def test_plan_that_is_gone_is_made_again(state: State) -> None:
     run = Run().to(state)
     # The ranks disagreed and agreed again between two polls: the library follows no plan any more.
     assert run.look(version=0) is State.AGREEING

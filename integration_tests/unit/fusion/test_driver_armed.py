@@ -44,7 +44,7 @@ def exposed_s(run: Run) -> float:
         (True, ArmedReport(), 150_000),
         (False, ArmedReport(), 150_000),
         (False, ArmedReport(), 1 << 20),
-        (True, ArmedReport("off", steps=200, given_up=3, gave_up=True), 1 << 20),
+        (True, ArmedReport("off", steps=200, fallbacks=3, too_many_fallbacks=True), 1 << 20),
     ],
     ids=["wanted", "not wanted", "not wanted by all, or a smaller process set", "given up"],
 )
@@ -52,7 +52,7 @@ def test_first_plan_is_for_armed_steps(wanted: bool, report: ArmedReport, thresh
     run = Run(armed=wanted, threshold_bytes=threshold_bytes)
     run.bridge.report = report
     run.to(State.OFFERING, measured(start_up_s=SLOW_S))
-    armed = wanted and not report.given_up
+    armed = wanted and not report.fallbacks
     assert run.group_of() == (PAIRS if armed else ONE)
     assert exposed_s(run) == pytest.approx(PAIRS_S if armed else ONE_S)
     assert ("4 gradients in 2 messages, armed, expected step" in run.lines[0]) == armed
@@ -66,11 +66,11 @@ def test_first_plan_is_for_armed_steps(wanted: bool, report: ArmedReport, thresh
         (replace(RUNNING, state="watching", reason="steps differed"), State.ACTIVE),
         (ArmedReport(), State.OFFERING),
         (ArmedReport("watching", "unfit"), State.OFFERING),
-        (ArmedReport("off", steps=90, given_up=3, gave_up=True), State.OFFERING),
+        (ArmedReport("off", steps=90, fallbacks=3, too_many_fallbacks=True), State.OFFERING),
     ],
     ids=["armed", "compared anew", "never were", "never fit", "given up"],
 )
-def test_planning_anew_knows_whether_steps_were_armed(report: ArmedReport, state: State) -> None:
+def test_planning_again_knows_whether_steps_were_armed(report: ArmedReport, state: State) -> None:
     run = Run(armed=True).to(State.WATCHING)
     assert run.bridge.report == ArmedReport()
     run.bridge.report = report

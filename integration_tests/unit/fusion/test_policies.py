@@ -240,7 +240,7 @@ def as_text(version: tuple[int, int], function: bytes) -> str:
     return "pickle:" + base64.urlsafe_b64encode(zlib.compress(payload)).decode()
 
 
-def test_functions_that_cannot_travel_and_texts_that_cannot_be_used() -> None:
+def test_functions_that_cannot_be_sent_and_texts_that_cannot_be_used() -> None:
     text = serialize.to_text(resolve(pairs))
     short = "pickle:" + base64.urlsafe_b64encode(zlib.compress(pickle.dumps((1, 2)))).decode()
     changed = text[:60] + ("A" if text[60] != "A" else "B") + text[61:]

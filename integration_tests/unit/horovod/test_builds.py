@@ -84,7 +84,7 @@ CALLS = {
     "common/response_cache.cc": "CombineBits CombineBits",
     "common/process_set.cc": "GatherInts",
     "common/tensor_queue.cc": "Queued Queued Queued",
-    "torch/mpi_ops_v2.cc": "TellWaitedFor",
+    "torch/mpi_ops_v2.cc": "NotifyWaitedFor",
 }
 
 

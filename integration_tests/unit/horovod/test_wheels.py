@@ -201,7 +201,7 @@ def test_check_says_what_becomes_of_tensors_on_gpus() -> None:
     assert all(row.ok and row.found.startswith(("none: ", "work (")) for row in rows.values())
 
 
-def test_environment_without_pip_is_told_what_to_install(tmp_path: Path) -> None:
+def test_environment_without_pip_reports_what_to_install(tmp_path: Path) -> None:
     code = (
         "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *p: None if n == 'pip' else f(n, *p)\n"
         "from paceline.horovod import requirements; requirements.tools(False)"

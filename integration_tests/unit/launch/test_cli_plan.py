@@ -326,8 +326,8 @@ def test_messages_are_cut_where_the_backward_pass_ends() -> None:
     assert optimal == [pytest.approx(bar) for bar in [(0, 1, 7), (0, 8, 6)]]
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["backward pass", "none", "optimal (best)"]
-    told = [text.get_text() for text in axes.texts]
-    assert "14 ms, 6 exposed\n2 messages" in told and told.count("300 B") == 2
+    labels = [text.get_text() for text in axes.texts]
+    assert "14 ms, 6 exposed\n2 messages" in labels and labels.count("300 B") == 2
     assert axes.get_xlabel() == "ms since the first gradient of the step"
     # A message across the end has two colours.
     gradients = (Gradient("a", 100, 0.0), Gradient("b", 100, 0.002))

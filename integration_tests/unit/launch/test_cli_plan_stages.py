@@ -80,7 +80,7 @@ def test_picture(tmp_path: Path) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0", "stage 1", "stage 2", "stage 3"]
 
 
-def test_results_travel_as_on_a_measured_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_sent_as_on_a_measured_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     path = tmp_path / "network.json"
     made = network(["a", "b", "c"], {}, latency_s=2e-3, bytes_per_s=1e6)

@@ -220,9 +220,9 @@ def test_exit_code_and_json_of_the_worst_finding(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("paceline.launch.doctor.command.CHECKS", (lambda: network.gloo({"HOROVOD_GLOO_IFACE": "ib9"}),))
     result = run("--json")
     assert result.exit_code == 3
-    (told,) = json.loads(result.stdout)
-    assert (told["what"], told["severity"]) == ("HOROVOD_GLOO_IFACE", "error")
-    assert told["remedy"]
+    (reported,) = json.loads(result.stdout)
+    assert (reported["what"], reported["severity"]) == ("HOROVOD_GLOO_IFACE", "error")
+    assert reported["remedy"]
     shown = run()
     assert shown.exit_code == 3
     assert "errors: 1, warnings: 0" in shown.stdout
@@ -236,8 +236,8 @@ def test_exit_code_and_json_of_the_worst_finding(monkeypatch: pytest.MonkeyPatch
 def test_every_check_of_this_machine_gives_findings() -> None:
     result = run("--json", HOROVOD_CYCLE_TIMES="2")
     assert result.exit_code in (1, 3)
-    told = {one["what"] for one in json.loads(result.stdout)}
-    assert {"Python", "HOROVOD_CYCLE_TIMES", "HOROVOD_GLOO_IFACE", "open files", "/dev/shm", "scheduler"} <= told
+    reported = {one["what"] for one in json.loads(result.stdout)}
+    assert {"Python", "HOROVOD_CYCLE_TIMES", "HOROVOD_GLOO_IFACE", "open files", "/dev/shm", "scheduler"} <= reported
 
 
 class _OtherClock:

@@ -24,7 +24,7 @@ from paceline.failure.reports import MARK, Came, Exits, Failed, Left, Report
 from paceline.launch import processes
 from paceline.launch.failures.output import Output
 from paceline.launch.failures.verdict import Fate, Verdict, decide
-from paceline.native import mail
+from paceline.native import communicator
 
 
 def report(rank: int, what: Report) -> str:
@@ -328,9 +328,9 @@ def after(cause: Exception, error: Exception) -> Exception:
         (HorovodInternalError("Rank 2 died"), FAILURE),
         (HorovodInternalError(SHUT_DOWN), END),
         (RuntimeError(f"UnknownError: {SHUT_DOWN}"), END),  # TensorFlow's
-        (mail.StageFailed("Rank 1 could not go on", 1, "ValueError"), FAILURE),
-        (mail.StageLost("Rank 1 died"), FAILURE),
-        (mail.HorovodEnded("Horovod was shut down"), END),
+        (communicator.StageFailed("Rank 1 could not go on", 1, "ValueError"), FAILURE),
+        (communicator.StageLost("Rank 1 died"), FAILURE),
+        (communicator.HorovodEnded("Horovod was shut down"), END),
         (ranks_lost("Rank 1 is gone.", "See its output."), FAILURE),
         (after(HorovodInternalError(SHUT_DOWN), KeyError("state")), END),
         (after(ValueError("bad batch"), KeyError("state")), ""),

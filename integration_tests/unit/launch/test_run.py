@@ -110,7 +110,7 @@ def _gone(stat: Path) -> bool:
         return True
 
 
-def told(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: str) -> str | None:
+def reported(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: str) -> str | None:
     """PACELINE_FUSION of the ranks where the launcher got this variable and these flags."""
     monkeypatch.delenv("PACELINE_FUSION", raising=False)
     if variable is not None:
@@ -119,43 +119,43 @@ def told(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: 
 
 
 def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(monkeypatch) is None
-    assert told(monkeypatch, fusion="optimal") == "optimal"
-    assert told(monkeypatch, variable="mgwfbp") == "mgwfbp"
-    assert told(monkeypatch, variable="mgwfbp", fusion="single") == "single"
+    assert reported(monkeypatch) is None
+    assert reported(monkeypatch, fusion="optimal") == "optimal"
+    assert reported(monkeypatch, variable="mgwfbp") == "mgwfbp"
+    assert reported(monkeypatch, variable="mgwfbp", fusion="single") == "single"
     assert capsys.readouterr().err == ""
-    assert told(monkeypatch, fusion="optimul") == "optimul", "the script may register it"
+    assert reported(monkeypatch, fusion="optimul") == "optimul", "the script may register it"
     remark(config.read(flags={"fusion": "optimul"}), starts=True)
     assert "optimul is known here. Did you mean optimal? It will do if the script" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("by_flag", [True, False])
-@pytest.mark.parametrize("spec", ["travellers_module:halves", "file:plan.json"])
-def test_policies_travel_by_value(spec: str, by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", ["policies_module:halves", "file:plan.json"])
+def test_policies_are_sent_by_value(spec: str, by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [[f"allreduce.encoder.layer.{n}.attention.{part}" for part in ("weight", "bias")] for n in range(500)]
     plan_file.write(tmp_path / "plan.json", "optimal", groups)
-    (tmp_path / "travellers_module.py").write_text("def halves(gradients, costs):\n    return [[0, 1], [2]]\n")
+    (tmp_path / "policies_module.py").write_text("def halves(gradients, costs):\n    return [[0, 1], [2]]\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     here = resolve(spec)
-    text = told(monkeypatch, fusion=spec) if by_flag else told(monkeypatch, variable=spec)
+    text = reported(monkeypatch, fusion=spec) if by_flag else reported(monkeypatch, variable=spec)
     for file in tmp_path.iterdir():
         file.unlink()
-    sys.modules.pop("travellers_module", None)
+    sys.modules.pop("policies_module", None)
     assert text is not None
     there = resolve(text)
     plans = spec.startswith("file:")
     assert (there.name, there.digest, there.keeps_order) == (spec, here.digest, plans)
     assert there.function is not None
     assert there.function([], None) == (groups if plans else [[0, 1], [2]])  # type: ignore[arg-type]
-    assert "travellers_module" not in sys.modules
-    assert told(monkeypatch, fusion=text) == text, "a run within a run"
+    assert "policies_module" not in sys.modules
+    assert reported(monkeypatch, fusion=text) == text, "a run within a run"
 
 
 TWO_HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
-class Told:
+class Reported:
     """A start in progress with a fake clock, and its notes."""
 
     def __init__(self, hosts: dict[int, str]) -> None:
@@ -172,44 +172,44 @@ class Told:
 
 
 def test_hosts_are_up_when_all_their_ranks_have_come() -> None:
-    told = Told(TWO_HOSTS)
-    told.after(1, (0, Came("a")), (2, Came("b")))
-    told.after(2, (1, Came("a")))
-    assert told.notes == []
-    told.after(3.04, (3, Came("b")))
-    assert told.notes == ["Up after 3.0 s: a, b, with 4 ranks."]
-    told.after(4.56, (0, Reduced()), (0, Reduced()))
-    assert told.notes[1:] == ["First step after 4.6 s: rank 0 has its first allreduce."]
+    reported = Reported(TWO_HOSTS)
+    reported.after(1, (0, Came("a")), (2, Came("b")))
+    reported.after(2, (1, Came("a")))
+    assert reported.notes == []
+    reported.after(3.04, (3, Came("b")))
+    assert reported.notes == ["Up after 3.0 s: a, b, with 4 ranks."]
+    reported.after(4.56, (0, Reduced()), (0, Reduced()))
+    assert reported.notes[1:] == ["First step after 4.6 s: rank 0 has its first allreduce."]
 
 
 def test_a_start_that_takes_long_names_who_is_missing() -> None:
-    told = Told(TWO_HOSTS)
-    told.after(5, *((rank, Came("x")) for rank in (0, 1, 3)))
-    told.after(14)
-    assert told.notes == []
-    told.after(16)
-    told.after(59)
-    assert told.notes == ["Starting: 1 of 2 hosts up, waiting for b (rank 2). 16 s"]
-    told.after(61)
-    assert len(told.notes) == 2
-    told.start.ended(1)
-    assert told.notes[2:] == ["Never came to hvd.init(): b (rank 2)."]
+    reported = Reported(TWO_HOSTS)
+    reported.after(5, *((rank, Came("x")) for rank in (0, 1, 3)))
+    reported.after(14)
+    assert reported.notes == []
+    reported.after(16)
+    reported.after(59)
+    assert reported.notes == ["Starting: 1 of 2 hosts up, waiting for b (rank 2). 16 s"]
+    reported.after(61)
+    assert len(reported.notes) == 2
+    reported.start.ended(1)
+    assert reported.notes[2:] == ["Never came to hvd.init(): b (rank 2)."]
 
 
 def test_jobs_that_end_well_are_not_spoken_of_and_ranks_may_alone_know_the_hosts() -> None:
-    told = Told(TWO_HOSTS)
-    told.start.ended(1)  # horovodrun prints why no rank arrived
-    told.after(1, *((rank, Came(host)) for rank, host in TWO_HOSTS.items()))
-    told.after(100)
-    told.start.ended(1)
-    assert told.notes == ["Up after 1.0 s: a, b, with 4 ranks."]
+    reported = Reported(TWO_HOSTS)
+    reported.start.ended(1)  # horovodrun prints why no rank arrived
+    reported.after(1, *((rank, Came(host)) for rank, host in TWO_HOSTS.items()))
+    reported.after(100)
+    reported.start.ended(1)
+    assert reported.notes == ["Up after 1.0 s: a, b, with 4 ranks."]
     # Hosts that only the ranks know.
-    told = Told({})
-    told.after(2, (0, Came("a")), (1, Came("b")))
-    told.after(16)
-    told.after(17, (0, Reduced()))
-    told.start.ended(1)
-    assert told.notes == [
+    reported = Reported({})
+    reported.after(2, (0, Came("a")), (1, Came("b")))
+    reported.after(16)
+    reported.after(17, (0, Reduced()))
+    reported.start.ended(1)
+    assert reported.notes == [
         "Starting: 2 ranks up on a, b. 16 s",
         "First step after 17.0 s: rank 0 has its first allreduce.",
     ]

@@ -97,7 +97,7 @@ def test_more_than_two_gains_nothing_but_with_unlimited_resources(share: float) 
         assert pipelined_unlimited_s(iteration, k=2) == pytest.approx(pipelined_s(iteration))
 
 
-def test_every_message_pays_the_start_up_and_types_travel_apart() -> None:
+def test_every_message_pays_the_start_up_and_types_are_sent_apart() -> None:
     """L (2 (p - 1) alpha + S) in place of 2 (p - 1) alpha + S, with the same transfer."""
     overhead_s, count = 3e-4, 10
     iteration = layers(1.0, ring(overhead_s=overhead_s), count)

@@ -13,17 +13,17 @@ from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, data, mse, net, sgd
 
 
-def made(mail: Any, model: Any = None, **arguments: Any) -> Any:
+def made(communicator: Any, model: Any = None, **arguments: Any) -> Any:
     arguments = {"optimizer": sgd, "loss": mse, "n_microbatches": N, **arguments}
-    return hvd.Pipeline(net() if model is None else model, mail=mail, **arguments)
+    return hvd.Pipeline(net() if model is None else model, communicator=communicator, **arguments)
 
 
 def piped(size: int, use: Callable[[Any], Any], model: Callable[[], Any] = net, **arguments: Any) -> list[Any]:
     """Results of `use(pipeline)` on each of `size` stages; models are made before, pipelines closed afterwards."""
     models = [model() for _ in range(size)]
 
-    def body(mail: Any) -> Any:
-        pipeline = made(mail, models[mail.rank], **arguments)
+    def body(communicator: Any) -> Any:
+        pipeline = made(communicator, models[communicator.rank], **arguments)
         found = use(pipeline)
         pipeline.close()
         return found
@@ -50,10 +50,10 @@ def assert_close(found: Any, expected: Any, atol: float = 1e-12) -> None:
 def all_hear(said: str, size: int, model: Callable[[], Any] = net, batch: Any = None, **arguments: Any) -> None:
     """Assert that a pipeline or its first step raises `said` on all stages; a UsageError has a remedy."""
 
-    def body(mail: Any) -> str:
+    def body(communicator: Any) -> str:
         pipeline = None
         with pytest.raises(Exception) as caught:
-            pipeline = made(mail, model(), **{"n_microbatches": 2, **arguments})
+            pipeline = made(communicator, model(), **{"n_microbatches": 2, **arguments})
             pipeline.step(*(batch or data(0, 4)))
         if pipeline is not None:
             with pytest.raises(hvd.UsageError) as again:

@@ -19,7 +19,7 @@ class Others:
     """Messages of the other rank: its loss and weight, the same in each mini-batch."""
 
     def __init__(self, loss: float, weight: float) -> None:
-        self.mail = SimpleNamespace(rank=0)
+        self.communicator = SimpleNamespace(rank=0)
         self._message = struct.pack("<dd", loss, weight)
 
     def receive_bytes(self, peer: int, tag: Any, memory: bytearray) -> int:
@@ -51,7 +51,7 @@ def test_mean_of_losses(own: tuple[float, float], other: tuple[float, float], ex
     losses = Losses(post, Grid(2, 2), mean=True, together=True)
     loss, losses.weight = own
     losses.expect()
-    losses.tell(loss)
+    losses.report(loss)
     found = losses.of(0)
     assert found == expected or (math.isnan(found) and math.isnan(expected))
 

@@ -74,7 +74,9 @@ def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(
 
     arguments: dict[str, Any] = {"schedule": schedule, "stages": [1, 2, 3], "recompute": recompute}
     given = [odd_batch(step) for step in range(20)]
-    results = in_threads(4, lambda mail: train(mail, sgd, given, models[mail.rank], **arguments))
+    results = in_threads(
+        4, lambda communicator: train(communicator, sgd, given, models[communicator.rank], **arguments)
+    )
     model = nn.Sequential(*forked())
     accumulate(model, sgd, given, 3)
     assert_close(merged(results), model.state_dict(), 0.0)
@@ -83,20 +85,20 @@ def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(
 def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header() -> None:
     sent: list[list[tuple[int, int]]] = [[], []]
 
-    def body(mail: Any) -> None:
-        begin = mail.send
+    def body(communicator: Any) -> None:
+        begin = communicator.send
 
         def send(peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
-            sent[mail.rank].append((tag, memoryview(data).nbytes if size_bytes is None else size_bytes))
+            sent[communicator.rank].append((tag, memoryview(data).nbytes if size_bytes is None else size_bytes))
             return int(begin(peer, tag, data, size_bytes))
 
         model = [nn.Linear(4, 4), nn.Linear(4, 2)]
-        pipeline = made(mail, model, n_microbatches=2, schedule="gpipe", stages=[1])
+        pipeline = made(communicator, model, n_microbatches=2, schedule="gpipe", stages=[1])
         for _ in range(2):
             pipeline.step(torch.zeros(6, 4), torch.zeros(6, 2))
-        mail.send = send
+        communicator.send = send
         pipeline.step(torch.zeros(6, 4), torch.zeros(6, 2))
-        del mail.send
+        del communicator.send
         pipeline.close()
 
     in_threads(2, body)
@@ -227,9 +229,11 @@ def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) ->
     plain = nn.Sequential(*model())
     losses = accumulate(plain, sgd, map(batch, range(20)), 3, loss=loss)
     weights = plain.state_dict()
-    for found, told, output, signatures in piped(stages, use, model, loss=loss, schedule=schedule, recompute=recompute):
+    for found, reported, output, signatures in piped(
+        stages, use, model, loss=loss, schedule=schedule, recompute=recompute
+    ):
         assert_close(found, {name: weights[name] for name in found}, 0.0)
-        assert told == losses
+        assert reported == losses
         torch.testing.assert_close(output["logits"], plain(batch(0)[0])["logits"].detach(), rtol=0, atol=1e-15)
         # Numbers that change, such as positions, do not make new signatures, which both ends keep.
         assert signatures <= 4

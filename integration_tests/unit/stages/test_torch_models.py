@@ -35,11 +35,11 @@ class Slow(nn.Module):
 
 
 def test_a_cut_by_time_balances_what_layers_take_on_rank_0() -> None:
-    def body(mail: Any) -> tuple[list[str], int]:
+    def body(communicator: Any) -> tuple[list[str], int]:
         slow = Slow(0.5)
         # By parameters the last layer would be a stage alone.
         layers = [slow, nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 200)]
-        pipeline = made(mail, layers, stages="time", sample=torch.ones(3, 5))
+        pipeline = made(communicator, layers, stages="time", sample=torch.ones(3, 5))
         return pipeline.cut, slow.calls
 
     found = in_threads(2, body)
@@ -79,16 +79,18 @@ def parts(built: list[int]) -> list[Any]:
 def test_a_rank_builds_its_own_stage_alone(schedule: str, stages: int) -> None:
     given = [data(step, 10) for step in range(8)]
 
-    def body(mail: Any) -> tuple[list[int], dict[str, Any]]:
+    def body(communicator: Any) -> tuple[list[int], dict[str, Any]]:
         built: list[int] = []
-        result = train(mail, momentum, given, parts(built), schedule=schedule, max_norm=0.5)
+        result = train(communicator, momentum, given, parts(built), schedule=schedule, max_norm=0.5)
         return built, result
 
     found = in_threads(stages, body)
     assert [built for built, _ in found] == {1: [[0, 1, 2]], 2: [[0], [1, 2]], 3: [[0], [1], [2]]}[stages]
     plain = nn.Sequential(*(part() for part in parts([])))
     cuts = {1: [], 2: [3], 3: [3, 6]}[stages]
-    whole = in_threads(stages, lambda mail: train(mail, momentum, given, schedule=schedule, max_norm=0.5, stages=cuts))
+    whole = in_threads(
+        stages, lambda communicator: train(communicator, momentum, given, schedule=schedule, max_norm=0.5, stages=cuts)
+    )
     weights, ours = merged(whole), merged([result for _, result in found])
     assert set(ours) == set(plain.state_dict())
     # "1.4.weight" is layer 4, which is in part 1: slices of nn.Sequential keep their names.

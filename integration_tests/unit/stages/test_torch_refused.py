@@ -247,7 +247,7 @@ def local(value: Tensor) -> Any:
         (local, "has a Local, which other ranks cannot import"),
     ],
 )
-def test_what_no_tree_is_made_of_cannot_travel(made: Callable[[Tensor], Any], said: str) -> None:
+def test_what_no_tree_is_made_of_cannot_be_sent(made: Callable[[Tensor], Any], said: str) -> None:
     all_hear(said, 2, lambda: [Made(made), nn.Tanh()])
 
 
@@ -271,9 +271,9 @@ def test_names_that_two_stages_share() -> None:
     with torch_distributed():
         stages = [PipelineStage(nn.Linear(WIDTH, WIDTH), number, 2, torch.device("cpu")) for number in range(2)]
 
-    def body(mail: Any) -> str:
+    def body(communicator: Any) -> str:
         with pytest.raises(UsageError) as caught:
-            made(mail, stages[mail.rank])
+            made(communicator, stages[communicator.rank])
         return str(caught.value)
 
     for said in in_threads(2, body):
@@ -292,9 +292,9 @@ def test_a_rank_that_cannot_say_what_it_wants_ends_all() -> None:
         def __len__(self) -> int:
             raise ZeroDivisionError("an odd list of costs")
 
-    def body(mail: Any) -> str:
+    def body(communicator: Any) -> str:
         with pytest.raises((ZeroDivisionError, UsageError)) as caught:
-            made(mail, costs=Odd() if mail.rank == 1 else None)
+            made(communicator, costs=Odd() if communicator.rank == 1 else None)
         return str(caught.value)
 
     for said in in_threads(3, body):

@@ -17,7 +17,7 @@ from integration_tests.support import stage_training
 from integration_tests.support.more import more
 from integration_tests.support.stage_gpt import accumulate as accumulate_text
 from integration_tests.support.stage_gpt import cross_entropy, gpt, text
-from integration_tests.support.stage_threads import QueueMail, in_threads
+from integration_tests.support.stage_threads import QueueCommunicator, in_threads
 from integration_tests.support.stage_training import (
     N,
     Optimizer,
@@ -31,10 +31,10 @@ from integration_tests.support.stage_training import (
     sgd,
 )
 from integration_tests.unit.stages.pipelines import assert_close, made, piped, trained
-from paceline.native.mail import HorovodEnded, StageLost
+from paceline.native.communicator import HorovodEnded, StageLost
 from paceline.stages.execution.cut import first_layers
 from paceline.stages.execution.parting import part
-from paceline.stages.execution.posting import Mail, Post
+from paceline.stages.execution.posting import Communicator, Post
 from paceline.stages.schedules import SCHEDULES
 from paceline.torch.errors import UsageError
 from paceline.torch.stages.layers import layers_of
@@ -204,13 +204,13 @@ def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
 def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
     """State of one schedule is not used by another; weights and the optimizer's state are."""
 
-    def body(mail: Any) -> None:
-        first = made(mail, optimizer=momentum, schedule="pipemare", correction=0.3)
+    def body(communicator: Any) -> None:
+        first = made(communicator, optimizer=momentum, schedule="pipemare", correction=0.3)
         for step in range(5):
             first.step(*data(step, 10))
         first.drain()
         state = first.state_dict()
-        second = made(mail, optimizer=momentum, schedule=schedule)
+        second = made(communicator, optimizer=momentum, schedule=schedule)
         second.load_state_dict(state)
         found = second.state_dict()
         assert_close(found["model"], state["model"], 0.0)
@@ -376,11 +376,11 @@ def test_nobody_goes_before_the_last_has_come(size: int, last: int) -> None:
     going: list[str] = []
     comes = threading.Event()
 
-    def stage(mail: QueueMail) -> None:
-        if mail.rank == min(last, size - 1):
+    def stage(communicator: QueueCommunicator) -> None:
+        if communicator.rank == min(last, size - 1):
             comes.wait(0.3)
             going.append("last comes")
-        part(Post(mail))
+        part(Post(communicator))
         going.append("goes")
 
     in_threads(size, stage)
@@ -409,6 +409,6 @@ def test_an_end_of_horovod_is_expected_once_all_have_come() -> None:
     for rank, each in ((0, 4), (1, 2)):
         for number in range(each):
             with pytest.raises(StageLost):
-                part(Post(cast(Mail, Ends(rank, number))))
+                part(Post(cast(Communicator, Ends(rank, number))))
         for number in range(each, 2 * each + 1):
-            part(Post(cast(Mail, Ends(rank, number))))
+            part(Post(cast(Communicator, Ends(rank, number))))

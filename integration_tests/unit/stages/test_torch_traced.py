@@ -167,9 +167,9 @@ def test_stages_of_torch_are_taken(traced: bool) -> None:
     again.load_state_dict(found[0][2]["model"])
     assert_close(again.state_dict(), plain.state_dict())
 
-    def wrong(mail: Any) -> str:
+    def wrong(communicator: Any) -> str:
         with pytest.raises(UsageError) as caught:
-            made(mail, stages[0])
+            made(communicator, stages[0])
         return str(caught.value)
 
     assert "Stage 1 of 3 was given a PipelineStage 0 of 3" in in_threads(3, wrong)[1]

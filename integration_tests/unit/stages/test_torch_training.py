@@ -40,7 +40,9 @@ def batches(steps: int, rows: int = 10) -> list[tuple[torch.Tensor, torch.Tensor
 
 def trained(stages: int, optimizer: Optimizer, steps: int, rows: int = 10, **arguments: Any) -> list[dict[str, Any]]:
     given = batches(steps, rows)
-    return in_threads(stages, lambda mail: train(mail, optimizer, given, stages=CUTS[stages][1:], **arguments))
+    return in_threads(
+        stages, lambda communicator: train(communicator, optimizer, given, stages=CUTS[stages][1:], **arguments)
+    )
 
 
 def assert_trained(
@@ -82,13 +84,13 @@ def test_the_warm_up_equals_one_process_and_drains_lose_nothing() -> None:
 
     # Drains between steps lose nothing.
     def use(pipeline: Any) -> tuple[int, float]:
-        told = 0
+        reported = 0
         for step in range(9):
             pipeline.step(*data(step, 8))
             if step in (0, 3, 8):
-                told += len(pipeline.drain())
+                reported += len(pipeline.drain())
         pipeline.drain()
-        return told, float(sum(one.detach().sum() for one in pipeline.module.parameters()))
+        return reported, float(sum(one.detach().sum() for one in pipeline.module.parameters()))
 
     first, second = (piped(3, use, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:]) for _ in range(2))
     assert first == second

@@ -145,7 +145,7 @@ def test_a_drain_takes_out_what_frozen_parameters_are_owed() -> None:
     formed.form_flat(formed.all)
     formed.all[0].owed = torch.ones(2)
     exchange: Any = SimpleNamespace(
-        settings=SimpleNamespace(gradients_travel=True, weighs=False),
+        settings=SimpleNamespace(exchanges_gradients=True, weighs=False),
         lag=None,
         weighted=None,
         drain=lambda: [({"p2": np.full(2, 3.0)}, 1.0)],

@@ -48,7 +48,7 @@ _WAIT_FOR_NAME = (
 
 def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
     rendezvous = f"{job.name}-0.{job.name}:{RENDEZVOUS_PORT}"
-    handed_on = [word for name in job.variables for word in ("-x", name)]
+    forwarded = [word for name in job.variables for word in ("-x", name)]
     mpirun = ["/bin/sh", "-c", kubernetes(_WAIT_FOR_NAME), "sh"]
     mpirun += ["mpirun", "-np", str(job.ranks), "--map-by", "slot", "--bind-to", "none"]
     resources = [f"cpu: {yaml(str(job.cores_per_node))}"]
@@ -68,7 +68,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
         # Only the user's words may contain special characters of Kubernetes.
         "rank_command": numbered(kubernetes(shell(job.command)), '"$rank"', job.ranks, rendezvous),
         "mpirun": yaml_list(mpirun),
-        "mpirun_arguments": yaml_list([*handed_on, *(kubernetes(word) for word in job.command)]),
+        "mpirun_arguments": yaml_list([*forwarded, *(kubernetes(word) for word in job.command)]),
     }
 
 

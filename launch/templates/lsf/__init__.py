@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quoting import shell
-from paceline.launch.templates.rank_call import by_arguments, container, told_by_scheduler
+from paceline.launch.templates.rank_call import by_arguments, container, identified_by_scheduler
 from paceline.launch.templates.scheduler import Given, Kind, Scheduler, word_option
 
 BLAUNCH = Kind("blaunch", "blaunch.sh", "blaunch, part of every LSF, starts each rank with `paceline rank`")
@@ -21,7 +21,9 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
         "minutes": -(-job.time_s // 60) if job.time_s else None,  # rounded up: a job is not ended early
         "queue": given["queue"],
         "project": given["project"],
-        "command": shell([*container(job), *told_by_scheduler(job.command)]) if kind is JSRUN else by_arguments(job),
+        "command": shell([*container(job), *identified_by_scheduler(job.command)])
+        if kind is JSRUN
+        else by_arguments(job),
     }
 
 

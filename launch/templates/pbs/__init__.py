@@ -27,7 +27,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
         "walltime": clock(job.time_s) if job.time_s else None,
         "queue": given["queue"],
         "account": given["account"],
-        "handed_on": [f"-x {name} \\" for name in job.variables],
+        "forwarded": [f"-x {name} \\" for name in job.variables],
         "command": shell([*container(job), *job.command]) if kind is MPIRUN else by_arguments(job),
     }
 

@@ -9,7 +9,7 @@ import click
 from paceline.launch.quantities import clock
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quoting import shell
-from paceline.launch.templates.rank_call import container, told_by_scheduler
+from paceline.launch.templates.rank_call import container, identified_by_scheduler
 from paceline.launch.templates.scheduler import Given, Kind, Scheduler, word_option
 
 _NO_IMAGE = (
@@ -50,7 +50,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
         "elastic": kind is ELASTIC,
         "least_ranks": (given["min_nodes"] or 1) * job.ranks_per_node,
         "shape": shlex.join(_shape(job, given)),
-        "command": shell(job.command if kind is not RANK else [*container(job), *told_by_scheduler(job.command)]),
+        "command": shell(job.command if kind is not RANK else [*container(job), *identified_by_scheduler(job.command)]),
     }
 
 

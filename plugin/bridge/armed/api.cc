@@ -2,8 +2,8 @@
 
 #include "bridge/armed/armed.h"
 #include "bridge/c_boundary.h"
+#include "bridge/json_text.h"
 #include "bridge/participants.h"
-#include "bridge/told.h"
 
 extern "C" {
 
@@ -11,14 +11,14 @@ extern "C" {
 const char* horovod_paceline_armed_status() try {
   const auto& status = horovod::paceline::Get<horovod::paceline::Armed>().status();
   const auto why = status.why.load();
-  return horovod::paceline::Told(paceline::core::Json()
-                                     .Put("state", paceline::core::StepWatch::Words(status.state))
-                                     .Put("reason", paceline::core::Words(why))
-                                     .Put("gave_up", why == paceline::core::Unarmed::kGaveUp)
-                                     .Put("given_up_because", paceline::core::Words(status.attention.load()))
-                                     .Put("steps", status.steps.load())
-                                     .Put("messages", status.messages.load())
-                                     .Put("given_up", status.given_up.load()));
+  return horovod::paceline::JsonText(paceline::core::Json()
+                                         .Put("state", paceline::core::StepWatch::Words(status.state))
+                                         .Put("reason", paceline::core::Words(why))
+                                         .Put("too_many_fallbacks", why == paceline::core::Unarmed::kTooManyFallbacks)
+                                         .Put("fallback_reason", paceline::core::Words(status.attention.load()))
+                                         .Put("steps", status.steps.load())
+                                         .Put("messages", status.messages.load())
+                                         .Put("fallbacks", status.fallbacks.load()));
 }
 PACELINE_CATCH(nullptr)
 }

@@ -35,10 +35,10 @@ void Armed::BeginWorld() {
   others_ = false;
   held_.clear();
   offered_.clear();
-  told_ = false;
-  status_.steps = status_.messages = status_.given_up = 0;
+  reported_ = false;
+  status_.steps = status_.messages = status_.fallbacks = 0;
   status_.attention = core::Attention::kNone;
-  Tell();
+  UpdateStatus();
 }
 
 core::Need Armed::Queued(const common::Request& request, int32_t /*process_set_id*/) {
@@ -47,7 +47,7 @@ core::Need Armed::Queued(const common::Request& request, int32_t /*process_set_i
   if (++added_ >= wake_at_) {
     const std::lock_guard<std::mutex> lock(mutex_);
     woken_.notify_one();
-    carrier_.Wake();
+    reducer_.Wake();
   }
   return awaited_.Of(request.tensor_name());
 }
@@ -60,7 +60,7 @@ void Armed::Disarm() {
   released_ = false;
 }
 
-void Armed::Tell() {
+void Armed::UpdateStatus() {
   status_.state = watch_.state();
   status_.why = watch_.why();
 }
@@ -93,16 +93,16 @@ bool Armed::FirstOffered() const {
 // Whether what is held has waited for too long for the step to begin.
 bool Armed::Impatient() {
   const auto now_ns = Nanoseconds(Clock::now());
-  const auto patience_ns = followed_.patience_ns;
-  waited_ns_ += std::min(now_ns - looked_ns_, patience_ns / 8 + 1);
+  const auto timeout_ns = followed_.timeout_ns;
+  waited_ns_ += std::min(now_ns - looked_ns_, timeout_ns / 8 + 1);
   looked_ns_ = now_ns;
-  return !held_.empty() && waited_ns_ > patience_ns * (FirstOffered() ? kAhead : 1);
+  return !held_.empty() && waited_ns_ > timeout_ns * (FirstOffered() ? kAhead : 1);
 }
 
 // What is held is let go in a round, if it must.
 Clock::duration Armed::SleepLimit() {
   constexpr int64_t kParts = 8;
-  return held_.empty() ? Clock::duration::max() : std::chrono::nanoseconds(followed_.patience_ns / kParts);
+  return held_.empty() ? Clock::duration::max() : std::chrono::nanoseconds(followed_.timeout_ns / kParts);
 }
 
 void Armed::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
@@ -149,7 +149,7 @@ bool Armed::Fits(const common::Response& response) const {
   const auto& names = response.tensor_names();
   for (size_t n = 0; n < names.size(); ++n) {
     const auto bytes = response.tensor_sizes()[n] * static_cast<int64_t>(common::DataType_Size(response.tensor_type()));
-    if (special_(0, names[n]) || !carrier_.Exact(names[n], bytes)) {
+    if (special_(0, names[n]) || !reducer_.Exact(names[n], bytes)) {
       return false;
     }
   }
@@ -250,16 +250,16 @@ void Armed::Follow(common::ProcessSet& process_set) {
   const auto followed = plan_.followed();
   if (followed.number != followed_.number) {
     followed_ = followed;
-    followed_.patience_ns =
-        std::min({followed.patience_ns, kMostPatience_ns, int64_t{carrier_.Limit(process_set).count()} / 2});
+    followed_.timeout_ns =
+        std::min({followed.timeout_ns, kLongestTimeout_ns, int64_t{reducer_.Limit(process_set).count()} / 2});
     Disarm();
     const auto proved = proved_.find(followed.digest);
-    watch_.Follow(followed.armed && carrier_.Carries(process_set) ? followed.groups : 0,
+    watch_.Follow(followed.armed && reducer_.Supports(process_set) ? followed.groups : 0,
                   proved == proved_.end() ? std::vector<core::WatchedMessage>() : proved->second);
     round_.clear();
-    Tell();
+    UpdateStatus();
     if (armed) {
-      TellHandedIn();  // what needed no round needs one now
+      NotifyWorkSubmitted();  // what needed no round needs one now
     }
     return;
   }
@@ -281,10 +281,10 @@ void Armed::Follow(common::ProcessSet& process_set) {
     released_ = false;
     awaited_.Stop();
     if (armed) {
-      TellHandedIn();  // as above
+      NotifyWorkSubmitted();  // as above
     }
   }
-  Tell();
+  UpdateStatus();
 }
 
 }  // namespace horovod::paceline

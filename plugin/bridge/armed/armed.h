@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "bridge/armed/group_message.h"
-#include "bridge/carrier.h"
 #include "bridge/message_plan.h"
+#include "bridge/message_reducer.h"
 #include "bridge/participant.h"
 #include "core/armed/armed_step.h"
 #include "core/armed/awaited.h"
@@ -32,7 +32,7 @@ struct ArmedStatus {
   std::atomic<::paceline::core::Unarmed> why{::paceline::core::Unarmed::kNoPlan};
   // Why this rank last raised its flag.
   std::atomic<::paceline::core::Attention> attention{::paceline::core::Attention::kNone};
-  std::atomic<int64_t> steps{0}, messages{0}, given_up{0};  // of this world; the latter: steps that were
+  std::atomic<int64_t> steps{0}, messages{0}, fallbacks{0};  // of this world; the latter: steps that were
 };
 
 // Of the process set of all ranks; operations of others wait until an armed step ends, or make it end.
@@ -51,9 +51,9 @@ class Armed : public Participant {
   // All that was handed in so far needs no round; see Participant::TakenUp.
   using TakenUp = std::function<void()>;
 
-  Armed(const MessagePlan& plan, Carrier& carrier, Special special, WhyFailed why_failed, TakenUp taken_up)
+  Armed(const MessagePlan& plan, MessageReducer& reducer, Special special, WhyFailed why_failed, TakenUp taken_up)
       : plan_(plan),
-        carrier_(carrier),
+        reducer_(reducer),
         special_(std::move(special)),
         why_failed_(std::move(why_failed)),
         taken_up_(std::move(taken_up)) {}
@@ -84,7 +84,7 @@ class Armed : public Participant {
   static constexpr int32_t kTogether = ::paceline::core::kTogether;
   // At most so long, and half of the transport's limit, a rank waits for a gradient of an armed step: then it sends its
   // flag, before a rank that waits for this one's message ends the world (docs/reference/limits.md).
-  static constexpr int64_t kMostPatience_ns = 5'000'000'000;
+  static constexpr int64_t kLongestTimeout_ns = 5'000'000'000;
 
   void Follow(common::ProcessSet& process_set);
   void Disarm();
@@ -103,10 +103,10 @@ class Armed : public Participant {
   void Receive(Run& run);
   void Wait(Run& run);
   bool OthersWait(const Run& run) const;
-  void Tell();
+  void UpdateStatus();
 
   const MessagePlan& plan_;
-  Carrier& carrier_;
+  MessageReducer& reducer_;
   const Special special_;
   const WhyFailed why_failed_;
   const TakenUp taken_up_;
@@ -132,7 +132,7 @@ class Armed : public Participant {
   int64_t waited_ns_ = 0, looked_ns_ = 0;
   std::vector<uint8_t> buffers_;  // one behind the other, each for a message under way
   size_t buffer_bytes_ = 0;
-  bool told_ = false;
+  bool reported_ = false;
 
   ArmedStatus status_;
   ::paceline::core::Awaited awaited_;        // while steps are armed: what need not begin a round

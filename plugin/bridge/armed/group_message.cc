@@ -255,7 +255,7 @@ void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSe
   }
   timeline.ActivityEndAll(entries);
   const auto status = common::Status::OK();
-  TellPerformed({process_set, response_, entries, status, start_ns, Nanoseconds(Clock::now()), true});
+  NotifyPerformed({process_set, response_, entries, status, start_ns, Nanoseconds(Clock::now()), true});
   for (auto& entry : entries) {
     timeline.End(entry.tensor_name, entry.output);
     entry.FinishWithCallback(status);

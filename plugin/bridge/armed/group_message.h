@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/carrier.h"
+#include "bridge/message_reducer.h"
 #include "core/codecs/data_type.h"
 #include "core/collectives/schedule.h"
 #include "horovod/common/common.h"
@@ -48,7 +48,7 @@ class GroupMessage {
   common::Status Pack(const common::TensorQueue& queue, uint8_t* buffer) const;
   void SetFlag(uint8_t* buffer, bool raised) const;
   bool Flag(uint8_t* buffer) const;
-  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, shards() * stride_, tensors_, half_}; }
+  MessageReducer::Values Values(uint8_t* buffer) const { return {dtype_, buffer, shards() * stride_, tensors_, half_}; }
   // Hands out the values, and with those of the last part takes the entries from the table and answers them.
   // `start_ns`: when the first part began, as in Executed.
   void Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,

@@ -85,7 +85,7 @@ void Armed::Send(Run& run) {
   }
   message.SetFlag(buffer, run.step.flag());
   run.step.Begin();
-  carrier_.Begin(run.process_set, 0, message.Values(buffer), number + 1 < messages_.size(), message.Text(),
+  reducer_.Begin(run.process_set, 0, message.Values(buffer), number + 1 < messages_.size(), message.Text(),
                  [&run, number] { run.there[number] = true; });
   Receive(run);
 }
@@ -107,7 +107,7 @@ bool Armed::OthersWait(const Run& run) const {
     return true;
   }
   for (const auto id : state_->process_set_table.Ids()) {
-    if (id != 0 && !state_->process_set_table.Get(id).tensor_queue.Handed().empty()) {
+    if (id != 0 && !state_->process_set_table.Get(id).tensor_queue.Submitted().empty()) {
       return true;
     }
   }
@@ -121,12 +121,12 @@ void Armed::Wait(Run& run) {
     return;
   }
   const auto before = Clock::now();
-  const auto travelling = carrier_.Travelling();
+  const auto in_flight = reducer_.InFlight();
   // A group is not complete before as many came as it lacks.
   wake_at_ = run.step.lacks() ? seen + run.step.lacking() : INT64_MAX;
-  if (travelling) {
+  if (in_flight) {
     if (added_ < wake_at_) {
-      carrier_.Progress(before + std::chrono::nanoseconds(kLook_ns));
+      reducer_.Progress(before + std::chrono::nanoseconds(kLook_ns));
       Receive(run);
     }
   } else {
@@ -134,9 +134,9 @@ void Armed::Wait(Run& run) {
     woken_.wait_for(lock, std::chrono::nanoseconds(kLook_ns), [&] { return added_ >= wake_at_; });
   }
   wake_at_ = INT64_MAX;
-  const auto patience_ns = followed_.patience_ns;
-  if (!travelling) {
-    run.waited_ns += std::min(Nanoseconds(Clock::now()) - Nanoseconds(before), patience_ns / 8 + kLook_ns);
+  const auto timeout_ns = followed_.timeout_ns;
+  if (!in_flight) {
+    run.waited_ns += std::min(Nanoseconds(Clock::now()) - Nanoseconds(before), timeout_ns / 8 + kLook_ns);
   }
   if (const auto why = why_failed_(); !why.empty()) {
     throw std::runtime_error(why);
@@ -144,9 +144,9 @@ void Armed::Wait(Run& run) {
   Drain(run);
   if (state_->shut_down) {
     run.step.Raise(Attention::kShutdown);
-  } else if (travelling) {  // whoever waits for what travels hands in nothing meanwhile
+  } else if (in_flight) {  // whoever waits for what travels hands in nothing meanwhile
     return;
-  } else if (run.waited_ns >= patience_ns) {
+  } else if (run.waited_ns >= timeout_ns) {
     run.step.Raise(Attention::kMissing);
   } else if (run.waited_ns >= kOthers_ns && OthersWait(run)) {
     run.step.Raise(Attention::kOther);
@@ -181,9 +181,9 @@ void Armed::Step(common::ProcessSet& process_set) {
         Wait(run);
       }
     }
-    carrier_.Finish(process_set);
+    reducer_.Finish(process_set);
   } catch (const std::exception& error) {
-    carrier_.Fail(error);  // or messages in flight would touch this run's memory, and the first group's never end
+    reducer_.Fail(error);  // or messages in flight would touch this run's memory, and the first group's never end
     throw;
   }
   taken_up_();
@@ -198,7 +198,7 @@ void Armed::Step(common::ProcessSet& process_set) {
   process_set.tensor_queue.PushMessagesToQueue(back);  // empties it
   if (left || state_->shut_down || OthersWait(run)) {
     awaited_.Stop();
-    TellHandedIn();
+    NotifyWorkSubmitted();
   }
   watch_.Ended(run.step.complete());
   waited_ns_ = 0;
@@ -207,13 +207,13 @@ void Armed::Step(common::ProcessSet& process_set) {
     ++status_.steps;
     return;
   }
-  ++status_.given_up;
+  ++status_.fallbacks;
   status_.attention = run.step.attention();
-  if (watch_.state() == State::kOff && !told_) {
-    told_ = true;
+  if (watch_.state() == State::kOff && !reported_) {
+    reported_ = true;
     using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
     LOG(WARNING, process_set.controller->GetRank())
-        << "Paceline: steps are negotiated in full again, armed steps were given up " << core::StepWatch::kMostStrikes
+        << "Paceline: steps are negotiated in full again, armed steps were aborted " << core::StepWatch::kMostStrikes
         << " times; the last time " << core::Words(run.step.attention())
         << ". docs/methods/armed.md says what can be done.";
   }

@@ -39,18 +39,19 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
     fastest = std::min(fastest, one.seconds);
   }
   // The same numbers from everybody: what a method worth trying should take, and its block, as rank 0 sees it.
-  std::vector<double> told;
-  told.reserve(2 * all.size());
+  std::vector<double> proposals;
+  proposals.reserve(2 * all.size());
   for (const auto& one : all) {
     const auto ours = transport.rank() == 0;
-    told.push_back(ours && one.seconds <= worth_trying_ * fastest ? std::max(one.seconds, kLeast_s) : 0);
-    told.push_back(ours ? one.block_bytes : 0);
+    proposals.push_back(ours && one.seconds <= worth_trying_ * fastest ? std::max(one.seconds, kLeast_s) : 0);
+    proposals.push_back(ours ? one.block_bytes : 0);
   }
-  told = ::horovod::paceline::Compare(transport, told).most;
+  proposals = ::horovod::paceline::Compare(transport, proposals).most;
   std::vector<Candidate> candidates;
   for (size_t n = 0; n < all.size(); ++n) {
-    if (told[2 * n] != 0) {
-      candidates.push_back({{all[n].method, static_cast<int64_t>(told[2 * n + 1])}, told[2 * n], kNever_s, 0});
+    if (proposals[2 * n] != 0) {
+      candidates.push_back(
+          {{all[n].method, static_cast<int64_t>(proposals[2 * n + 1])}, proposals[2 * n], kNever_s, 0});
     }
   }
   std::sort(candidates.begin(), candidates.end(), [](const auto& one, const auto& other) {

@@ -1,4 +1,4 @@
-// Collectives as a Carrier.
+// Collectives as a MessageReducer.
 
 #include <algorithm>
 #include <chrono>

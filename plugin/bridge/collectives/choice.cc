@@ -15,7 +15,7 @@ CollectiveChoice Choices::chosen() const {
 }
 
 int32_t Choices::MethodOf(int32_t process_set_id, const std::string& name) const {
-  const auto own = ::paceline::core::TravelMark::Of(name).method;
+  const auto own = ::paceline::core::NameMark::Of(name).method;
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   const auto method = own.value_or(choice_.method);
   const auto names = fastest_.find(process_set_id);

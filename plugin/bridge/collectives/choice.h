@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/naming/travel_mark.h"
+#include "core/naming/name_mark.h"
 
 namespace horovod::paceline {
 
@@ -24,7 +24,7 @@ struct Encoding {
   // Of the operation of this name. Without a mark, nothing is encoded: a script's own sums and counts must arrive as
   // they are.
   static Encoding Of(const std::string& name) {
-    const auto mark = ::paceline::core::TravelMark::Of(name);
+    const auto mark = ::paceline::core::NameMark::Of(name);
     return {mark.codec, mark.error_feedback};
   }
   bool operator<(const Encoding& other) const {
@@ -34,8 +34,8 @@ struct Encoding {
 
 // The same on all ranks (same_choice.h).
 struct CollectiveChoice {
-  static constexpr int32_t kHorovods = ::paceline::core::TravelMark::kHorovods;
-  static constexpr int32_t kAuto = ::paceline::core::TravelMark::kAuto;
+  static constexpr int32_t kHorovods = ::paceline::core::NameMark::kHorovods;
+  static constexpr int32_t kAuto = ::paceline::core::NameMark::kAuto;
 
   int32_t method = kHorovods;
   int64_t block_bytes = 0;        // what travels at a time; 0: core::UsualBlockBytes

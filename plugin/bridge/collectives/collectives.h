@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "bridge/carrier.h"
 #include "bridge/collectives/auto_choice.h"
 #include "bridge/collectives/choice.h"
 #include "bridge/collectives/flight.h"
 #include "bridge/collectives/probed.h"
+#include "bridge/message_reducer.h"
 #include "bridge/participant.h"
 #include "bridge/transport.h"
 
@@ -25,7 +25,7 @@ namespace horovod::paceline {
 
 // Messages of one coordination round are under way together, and so are those that are carried behind them; the round
 // ends with the last of them.
-class Collectives : public Participant, public Carrier {
+class Collectives : public Participant, public MessageReducer {
  public:
   // A transport among the ranks of a process set, for one round; null where there is none. The same on all ranks.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
@@ -41,7 +41,7 @@ class Collectives : public Participant, public Carrier {
   void RoundPerformed(common::ProcessSet& process_set) override;
   void End() override;
 
-  bool Carries(common::ProcessSet& process_set) const override { return Reaches(process_set); }
+  bool Supports(common::ProcessSet& process_set) const override { return Reaches(process_set); }
   std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const override;
   bool Exact(const std::string& name, int64_t bytes) const override;
   void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
@@ -50,7 +50,7 @@ class Collectives : public Participant, public Carrier {
              const std::string& name, std::function<void()> done) override;
   void Progress(std::chrono::steady_clock::time_point until) override;
   void Wake() override;
-  bool Travelling() const override { return flight_ != nullptr && !flight_->idle(); }
+  bool InFlight() const override { return flight_ != nullptr && !flight_->idle(); }
   void Settle() override;
   void Finish(common::ProcessSet& process_set) override;
   void Fail(const std::exception& error) override;

@@ -136,7 +136,7 @@ std::string Engine::Waiting() const {
 }
 
 void Engine::Fail(const std::string& why, bool found_here) {
-  transport_.GiveUp();
+  transport_.Abort();
   const auto text =
       "Rank " + std::to_string(transport_.rank()) + " of " + std::to_string(transport_.size()) + ": " + why;
   // Memory of operations is touched until they have ended.

@@ -62,24 +62,24 @@ bool Flight::Finish() {
 
 void Flight::Fail(const std::exception& error) {
   End();
-  Tell(end_.others(error));
+  FailMessages(end_.others(error));
 }
 
 void Flight::FailHere(const std::exception& error) {
   const auto why = end_.here(error);
   End();
-  Tell(why);
+  FailMessages(why);
 }
 
 void Flight::End() {
   if (transport_ != nullptr) {
-    transport_->GiveUp();
+    transport_->Abort();
     transport_.reset();  // nobody touches memory of messages from here on
   }
   engine_.reset();
 }
 
-void Flight::Tell(const std::string& why) {
+void Flight::FailMessages(const std::string& why) {
   const auto status = common::Status::UnknownError(why);
   for (const auto& message : messages_) {
     message->Fail(status);

@@ -61,7 +61,7 @@ class Flight {
 
  private:
   void End();
-  void Tell(const std::string& why);
+  void FailMessages(const std::string& why);
 
   PackingSpace& space_;
   const WorldEnd& end_;

@@ -47,7 +47,7 @@ class Together {
     if (error.empty()) {
       return;
     }
-    transport_.GiveUp();
+    transport_.Abort();
     for (Completion completion; !waited_.empty() && transport_.WaitOn(limit + transport_.limit(), completion);) {
       waited_.erase(completion.operation);
     }
@@ -132,7 +132,7 @@ void CheckSame(Transport& transport, const CollectiveChoice& choice) {
     }
   }
   if (!differing.str().empty()) {
-    transport.GiveUp();
+    transport.Abort();
     throw std::runtime_error(
         "Rank " + std::to_string(transport.rank()) + " of " + std::to_string(transport.size()) +
         ": expected the same settings of collectives on all ranks, found" + differing.str() +

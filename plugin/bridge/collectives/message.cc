@@ -50,7 +50,7 @@ void Message::End(const common::Status& status) {
   ended_ = true;
   --unanswered;
   state_.timeline.ActivityEndAll(entries_);
-  TellPerformed({process_set_, response_, entries_, status, Nanoseconds(start_), Nanoseconds(Clock::now())});
+  NotifyPerformed({process_set_, response_, entries_, status, Nanoseconds(start_), Nanoseconds(Clock::now())});
   for (auto& entry : entries_) {
     state_.timeline.End(entry.tensor_name, status.ok() ? entry.output : nullptr);
     entry.FinishWithCallback(status);

@@ -148,7 +148,7 @@ core::MessageTerms TermsOf(const MessagePart& part, const Entries& entries, cons
 }
 
 // The flight cannot go on without this rank.
-[[noreturn]] void GiveUp(Flight& flight, int32_t rank, const std::string& name, int64_t bytes) {
+[[noreturn]] void Abort(Flight& flight, int32_t rank, const std::string& name, int64_t bytes) {
   const std::runtime_error error(
       "Rank " + std::to_string(rank) + ": no memory to carry " + name + " of " + std::to_string(bytes) +
       " bytes. Use smaller messages (HOROVOD_FUSION_THRESHOLD) or fewer ranks on this host.");
@@ -313,7 +313,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
       flight.Begin(std::move(collectives[n]));
     }
   } catch (const std::bad_alloc&) {
-    GiveUp(flight, place.rank, name, all_bytes);
+    Abort(flight, place.rank, name, all_bytes);
   } catch (const std::exception& error) {
     if (begun) {
       flight.Fail(error);
@@ -369,7 +369,7 @@ common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& r
     one.done = [sent = sent.get()] { sent->PartEnded(); };
     flight.Begin(std::move(one));
   } catch (const std::bad_alloc&) {
-    GiveUp(flight, place.rank, name, bytes);
+    Abort(flight, place.rank, name, bytes);
   } catch (const std::exception& error) {
     if (begun) {
       flight.Fail(error);

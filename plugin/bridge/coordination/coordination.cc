@@ -31,7 +31,7 @@ void Coordination::Ring() {
   changed_.notify_one();
 }
 
-void Coordination::Tell(const std::function<bool()>& pacing) {
+void Coordination::Notify(const std::function<bool()>& pacing) {
   if (!on_) {
     return;
   }
@@ -42,16 +42,16 @@ void Coordination::Tell(const std::function<bool()>& pacing) {
   }
 }
 
-void Coordination::HandedIn() {
-  Tell([&] { return pacing_.HandedIn(); });
+void Coordination::WorkSubmitted() {
+  Notify([&] { return pacing_.Submitted(); });
 }
 
 void Coordination::Held() {
-  Tell([&] { return pacing_.Held(Clock::now()); });
+  Notify([&] { return pacing_.Held(Clock::now()); });
 }
 
 void Coordination::WaitedFor() {
-  Tell([&] { return pacing_.WaitedFor(); });
+  Notify([&] { return pacing_.WaitedFor(); });
 }
 
 void Coordination::TakenUp() {
@@ -110,7 +110,7 @@ void Coordination::ForgetRemoved(common::HorovodGlobalState& state) {
     }
   };
   forget(rounds_);
-  forget(parcels_);
+  forget(control_messages_);
 }
 
 bool Coordination::Sleep(common::HorovodGlobalState& state) {
@@ -193,57 +193,57 @@ bool Coordination::GatherInts(const std::array<int, 2>& values, std::vector<int>
   return true;
 }
 
-Parcels* Coordination::CurrentParcels() {
-  if (!on_ || !begun_ || current_->size == 1 || current_->size > kMostTold) {
+ControlMessages* Coordination::CurrentControlMessages() {
+  if (!on_ || !begun_ || current_->size == 1 || current_->size > kMostRanks) {
     return nullptr;
   }
-  auto& parcels = parcels_[current_];
-  if (parcels == nullptr) {
-    parcels = std::make_unique<Parcels>(make_.parcels(current_));
+  auto& control_messages = control_messages_[current_];
+  if (control_messages == nullptr) {
+    control_messages = std::make_unique<ControlMessages>(make_.control_messages(current_));
   }
-  return parcels.get();
+  return control_messages.get();
 }
 
 bool Coordination::SendRequests(const common::RequestList& requests) {
-  auto* const parcels = CurrentParcels();
-  if (parcels != nullptr) {
+  auto* const control_messages = CurrentControlMessages();
+  if (control_messages != nullptr) {
     std::string text;
     common::RequestList::SerializeToString(requests, text);
-    parcels->Send(text);
+    control_messages->Send(text);
   }
-  return parcels != nullptr;
+  return control_messages != nullptr;
 }
 
 bool Coordination::GatherRequests(std::vector<common::RequestList>& by_rank) {
-  auto* const parcels = CurrentParcels();
-  if (parcels != nullptr) {
-    for (const auto& text : parcels->Gather()) {
+  auto* const control_messages = CurrentControlMessages();
+  if (control_messages != nullptr) {
+    for (const auto& text : control_messages->Gather()) {
       by_rank.emplace_back();
       if (!text.empty()) {
         common::RequestList::ParseFromBytes(by_rank.back(), reinterpret_cast<const uint8_t*>(text.data()));
       }
     }
   }
-  return parcels != nullptr;
+  return control_messages != nullptr;
 }
 
 bool Coordination::SendResponses(const common::ResponseList& responses) {
-  auto* const parcels = CurrentParcels();
-  if (parcels != nullptr) {
+  auto* const control_messages = CurrentControlMessages();
+  if (control_messages != nullptr) {
     std::string text;
     common::ResponseList::SerializeToString(responses, text);
-    parcels->Tell(text);
+    control_messages->Broadcast(text);
   }
-  return parcels != nullptr;
+  return control_messages != nullptr;
 }
 
 bool Coordination::ReceiveResponses(common::ResponseList& responses) {
-  auto* const parcels = CurrentParcels();
-  if (parcels != nullptr) {
-    const auto text = parcels->Receive();
+  auto* const control_messages = CurrentControlMessages();
+  if (control_messages != nullptr) {
+    const auto text = control_messages->Receive();
     common::ResponseList::ParseFromBytes(responses, reinterpret_cast<const uint8_t*>(text.data()));
   }
-  return parcels != nullptr;
+  return control_messages != nullptr;
 }
 
 void Coordination::End() {
@@ -255,15 +255,15 @@ void Coordination::End() {
     for (const auto& [context, rounds] : rounds_) {
       rounds->Leave();
     }
-    for (const auto& [context, parcels] : parcels_) {
-      parcels->Leave();
+    for (const auto& [context, control_messages] : control_messages_) {
+      control_messages->Leave();
     }
   } catch (const std::exception& error) {
     using namespace ::horovod::common;  // as above
     LOG(DEBUG) << "Connections have ended, and with them what was posted: " << error.what();
   }
   rounds_.clear();
-  parcels_.clear();
+  control_messages_.clear();
   global_ = nullptr;
   current_ = nullptr;
 }

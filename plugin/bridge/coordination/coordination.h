@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/coordination/parcels.h"
+#include "bridge/coordination/control_messages.h"
 #include "bridge/coordination/rounds.h"
 #include "bridge/participant.h"
 #include "bridge/transport.h"
@@ -37,7 +37,7 @@ class Coordination : public Participant {
   struct Transports {
     std::function<std::unique_ptr<Transport>(const std::shared_ptr<gloo::Context>& context, std::function<void()> ring)>
         rounds;
-    std::function<std::unique_ptr<Transport>(const std::shared_ptr<gloo::Context>& context)> parcels;
+    std::function<std::unique_ptr<Transport>(const std::shared_ptr<gloo::Context>& context)> control_messages;
   };
   // How long the background thread may sleep, as far as other participants are concerned.
   using SleepLimit = std::function<Clock::duration()>;
@@ -50,7 +50,7 @@ class Coordination : public Participant {
   void Want(bool events) { wanted_ = events; }
 
   void BeginWorld() override;
-  void HandedIn() override;
+  void WorkSubmitted() override;
   void Held() override;
   void WaitedFor() override;
   void TakenUp() override;
@@ -66,7 +66,7 @@ class Coordination : public Participant {
 
  private:
   // Above that the first rank's messages, one to each other, take longer than Gloo's tree.
-  static constexpr int kMostTold = 64;
+  static constexpr int kMostRanks = 64;
 
   // What begins a cycle: the first that ranks tell each other in it.
   enum class Entry { kBits, kOwnRound };
@@ -74,11 +74,11 @@ class Coordination : public Participant {
   void Begin(common::HorovodGlobalState& state);
   Rounds& In(const std::shared_ptr<gloo::Context>& context);
   // Of the current process set; null: Horovod's own way.
-  Parcels* CurrentParcels();
+  ControlMessages* CurrentControlMessages();
   void ForgetRemoved(common::HorovodGlobalState& state);
   void AwaitReason(common::HorovodGlobalState& state);
   // Tells the pacing, and wakes the background thread if that brings the next round nearer.
-  void Tell(const std::function<bool()>& pacing);
+  void Notify(const std::function<bool()>& pacing);
   void Ring();
 
   const Transports make_;
@@ -91,7 +91,7 @@ class Coordination : public Participant {
   std::shared_ptr<gloo::Context> global_;   // null: this rank is alone
   std::shared_ptr<gloo::Context> current_;  // of the process set whose coordination round is running
   std::map<std::shared_ptr<gloo::Context>, std::unique_ptr<Rounds>> rounds_;
-  std::map<std::shared_ptr<gloo::Context>, std::unique_ptr<Parcels>> parcels_;
+  std::map<std::shared_ptr<gloo::Context>, std::unique_ptr<ControlMessages>> control_messages_;
 
   std::mutex mutex_;  // protects everything below; nothing else is locked under it
   std::condition_variable changed_;

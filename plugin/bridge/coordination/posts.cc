@@ -53,7 +53,7 @@ void Posts::Await(const size_t& under_way, int32_t peer, std::chrono::millisecon
 }
 
 void Posts::Fail(const std::string& why, bool found_here) {
-  transport_->GiveUp();
+  transport_->Abort();
   const auto text = "Rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " + why;
   if (found_here) {
     throw FoundHere(text);

@@ -13,7 +13,7 @@ Rounds::Rounds(std::unique_ptr<Transport> transport)
   for (auto& slot : slots_) {
     slot.sent.resize(phases_.size());
     for (const auto& phase : phases_) {
-      slot.told.emplace_back(phase.from.size());
+      slot.received.emplace_back(phase.from.size());
     }
   }
   Post(1);
@@ -23,17 +23,17 @@ void Rounds::Post(uint64_t sequence) {
   auto& slot = SlotOf(sequence);
   for (size_t phase = 0; phase < phases_.size(); ++phase) {
     for (size_t n = 0; n < phases_[phase].from.size(); ++n) {
-      auto& told = slot.told[phase][n];
+      auto& received = slot.received[phase][n];
       // Messages of one phase come in the order of their rounds.
-      posts_.Receive(phases_[phase].from[n], phase, &told.message, sizeof(told.message), told.coming);
+      posts_.Receive(phases_[phase].from[n], phase, &received.message, sizeof(received.message), received.coming);
     }
   }
 }
 
 bool Rounds::Called() {
   posts_.Look();
-  const auto& told = SlotOf(done_ + 1).told;
-  return std::any_of(told.begin(), told.end(), [](const auto& phase) {
+  const auto& received = SlotOf(done_ + 1).received;
+  return std::any_of(received.begin(), received.end(), [](const auto& phase) {
     return std::any_of(phase.begin(), phase.end(), [](const auto& one) { return one.coming == 0; });
   });
 }
@@ -57,14 +57,15 @@ void Rounds::Combine(BitOperation operation, uint64_t* words, size_t count) {
     for (const auto peer : phases_[phase].to) {
       posts_.Send(peer, phase, &slot.sent[phase], known.bytes(), slot.sending);
     }
-    for (size_t n = 0; n < slot.told[phase].size(); ++n) {
-      const auto& told = slot.told[phase][n];
+    for (size_t n = 0; n < slot.received[phase].size(); ++n) {
+      const auto& received = slot.received[phase][n];
       const auto peer = phases_[phase].from[n];
-      posts_.Await(told.coming, peer, limit,
+      posts_.Await(received.coming, peer, limit,
                    [&] { return "has not come to coordination round " + std::to_string(sequence); });
-      if (!::paceline::core::Combine(known, told.message)) {
-        posts_.Fail("rank " + std::to_string(peer) + " is in coordination " + Text(told.message) + ", expected was " +
-                        Text(known) + ". Do all ranks run the same Horovod, with the same settings?",
+      if (!::paceline::core::Combine(known, received.message)) {
+        posts_.Fail("rank " + std::to_string(peer) + " is in coordination " + Text(received.message) +
+                        ", expected was " + Text(known) +
+                        ". Do all ranks run the same Horovod, with the same settings?",
                     true);
       }
     }

@@ -33,14 +33,14 @@ class Rounds {
  private:
   using Message = ::paceline::core::RoundMessage;
 
-  struct Told {
+  struct Received {
     Message message;
     size_t coming = 0;  // 1 until it is here
   };
   // Of one round. Two of them are in use: the one under way, or the last one, and the next.
   struct Slot {
-    std::vector<Message> sent;            // by phase
-    std::vector<std::vector<Told>> told;  // by phase and place in RoundPhase::from
+    std::vector<Message> sent;                    // by phase
+    std::vector<std::vector<Received>> received;  // by phase and place in RoundPhase::from
     size_t sending = 0;
   };
 

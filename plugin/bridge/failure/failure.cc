@@ -159,7 +159,7 @@ constexpr std::chrono::seconds kGrace{1};
 // News of what broke a connection; empty if there are none, or as soon as the world is `over`.
 std::string NewsOf(PeerWatch& watch, const std::function<bool()>& over) {
   constexpr std::chrono::milliseconds kLook{5};
-  auto news = watch.CallRoll();
+  auto news = watch.CheckLiveness();
   if (news.empty() && over == nullptr) {
     return watch.Await(kGrace);
   }

@@ -60,7 +60,7 @@ void Merger::Fill(const ControlOp& op, CpuTensor& buffer) {
 void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Response& response) {
   const bool control = OfControlOp(response);
   if (burst_ns_ != 0 && !(control && ControlOpOf(response.tensor_names()[0]).kind == ControlKind::kBurst)) {
-    carrier_.Settle();  // a burst is over
+    reducer_.Settle();  // a burst is over
     burst_ns_ = 0;
   }
   if (!control) {
@@ -72,7 +72,7 @@ void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Respon
   const auto kind = ControlOpOf(response.tensor_names()[0]).kind;
   Begin(ControlOpOf(response.tensor_names()[0]));
   if (SweepOf(kind) >= 0 && burst_ns_ == 0) {
-    carrier_.Settle();
+    reducer_.Settle();
     burst_ns_ = kind == ControlKind::kBurst ? Nanoseconds(Clock::now()) : 0;
   }
   for (size_t n = 0; n < response.tensor_names().size(); ++n) {
@@ -82,7 +82,7 @@ void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Respon
                                                     sized ? response.tensor_sizes()[n] : 1);
     const ControlOp op = ControlOpOf(name);
     if (SweepOf(op.kind) > 0) {
-      carrier_.GoFastest(process_set_id_, {name});
+      reducer_.GoFastest(process_set_id_, {name});
     } else if (sized && SweepOf(op.kind) < 0) {
       Fill(op, *buffer);
     }
@@ -154,7 +154,7 @@ void Merger::Answered(const core::agreed::RoundEnded& at, Begun& begun) {
     }
     auto other = op;
     other.part = 1;
-    carrier_.GoAsChosen(process_set_id_, {NameOf(op), NameOf(other)});
+    reducer_.GoAsChosen(process_set_id_, {NameOf(op), NameOf(other)});
   }
   if (answer.error.empty() && op.kind == ControlKind::kSettings) {
     Agree(at, answer.values);

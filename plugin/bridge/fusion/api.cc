@@ -10,8 +10,8 @@
 
 #include "bridge/c_boundary.h"
 #include "bridge/fusion/merging.h"
+#include "bridge/json_text.h"
 #include "bridge/participants.h"
-#include "bridge/told.h"
 #include "bridge/waking.h"
 
 using horovod::paceline::Answer;
@@ -51,7 +51,7 @@ double Inverse(double value) { return value != 0 ? 1 / value : 0; }
 
 // The layout is that of Merger::OwnMeasurement. A tensor that came after the question was put has no place in the
 // answer.
-void PutMeasured(const Answer& answer, Json& told) {
+void PutMeasured(const Answer& answer, Json& json) {
   constexpr size_t kSweeps = Merger::kSweeps, kMessages = paceline::core::Monitor::kMessages;
   const auto& values = answer.values;
   const size_t tensors = values.size() - Merger::kMeasureHeader - Merger::kAllSweeps - kMessages;
@@ -61,7 +61,7 @@ void PutMeasured(const Answer& answer, Json& told) {
     one = one >= Merger::kIrregular ? std::numeric_limits<double>::quiet_NaN() : one;
   }
   const double* rates = values.data() + Merger::kMeasureHeader + tensors;
-  told.Put("steps", static_cast<int64_t>(std::lround(Inverse(values[0]))))  // 0: all ranks have joined
+  json.Put("steps", static_cast<int64_t>(std::lround(Inverse(values[0]))))  // 0: all ranks have joined
       .Put("compute_s", values[1])
       .Put("coordination_s", Inverse(values[2]))
       .Put("tensors", Tensors(answer.tensors, tensors))
@@ -72,16 +72,16 @@ void PutMeasured(const Answer& answer, Json& told) {
       .Put("messages", Samples(answer.messages, rates + 3 * kSweeps, kMessages));
 }
 
-// What `tell` puts of a merger, or null if there is no such process set.
-template <typename Tell>
-const char* Of(int32_t process_set, const Tell& tell) {
+// What `fill` puts of a merger, or null if there is no such process set.
+template <typename Fill>
+const char* Of(int32_t process_set, const Fill& fill) {
   const auto merger = TheMerging().Find(process_set);
   if (merger == nullptr) {
     return nullptr;
   }
-  Json told;
-  tell(*merger, told);
-  return horovod::paceline::Told(told);
+  Json json;
+  fill(*merger, json);
+  return horovod::paceline::JsonText(json);
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const dou
     return -1;
   }
   const auto number = merger->Ask(static_cast<ControlKind>(kind), std::vector<double>(values, values + count));
-  horovod::paceline::TellHandedIn();
+  horovod::paceline::NotifyWorkSubmitted();
   return number;
 }
 PACELINE_CATCH(-1)
@@ -121,9 +121,9 @@ PACELINE_CATCH(-1)
 // What follows is null if there is no such process set (any more); the fields are those of the class in
 // plugin/fusion/bridge.py that has the entry's name.
 const char* horovod_paceline_fusion_status(int32_t process_set) try {
-  return Of(process_set, [](const Merger& merger, Json& told) {
+  return Of(process_set, [](const Merger& merger, Json& json) {
     const auto agreement = merger.agreement();
-    told.Put("rank", merger.rank())
+    json.Put("rank", merger.rank())
         .Put("size", merger.size())
         .Put("agreed", agreement.complete)
         .Put("plans", agreement.plans)
@@ -140,20 +140,20 @@ PACELINE_CATCH(nullptr)
 
 // "asked": the digest of the policy that each rank asked for, null where it has not been heard.
 const char* horovod_paceline_fusion_agreement(int32_t process_set) try {
-  return Of(process_set, [](const Merger& merger, Json& told) {
+  return Of(process_set, [](const Merger& merger, Json& json) {
     std::vector<double> asked;
     for (const double one : merger.agreement().asked) {
       asked.push_back(one == 0 ? std::numeric_limits<double>::quiet_NaN() : one - 1);
     }
-    told.Put("asked", asked);
+    json.Put("asked", asked);
   });
 }
 PACELINE_CATCH(nullptr)
 
 const char* horovod_paceline_fusion_own(int32_t process_set) try {
-  return Of(process_set, [](const Merger& merger, Json& told) {
+  return Of(process_set, [](const Merger& merger, Json& json) {
     const auto own = merger.monitor().Measure();
-    told.Put("steps", own.steps)
+    json.Put("steps", own.steps)
         .Put("step_s", own.step_s)
         .Put("exposed_s", own.exposed_s)
         .Put("coordination_s", own.coordination_s);
@@ -162,10 +162,10 @@ const char* horovod_paceline_fusion_own(int32_t process_set) try {
 PACELINE_CATCH(nullptr)
 
 const char* horovod_paceline_fusion_plan(int32_t process_set) try {
-  return Of(process_set, [](const Merger& merger, Json& told) {
+  return Of(process_set, [](const Merger& merger, Json& json) {
     const auto plan = merger.plan();
     const auto tensors = merger.monitor().tensors();
-    told.Put("version", plan.version)
+    json.Put("version", plan.version)
         .Put("active", plan.active)
         .Put("expected", std::vector<double>(plan.expected.begin(), plan.expected.end()))
         .Put("group_of", plan.group_of)
@@ -177,11 +177,11 @@ PACELINE_CATCH(nullptr)
 
 // The last measurement: its "number", "failed", and what was measured if it did not fail.
 const char* horovod_paceline_fusion_measurement(int32_t process_set) try {
-  return Of(process_set, [](const Merger& merger, Json& told) {
+  return Of(process_set, [](const Merger& merger, Json& json) {
     const Answer answer = merger.answer(ControlKind::kMeasure);
-    told.Put("number", answer.number).Put("failed", !answer.error.empty());
+    json.Put("number", answer.number).Put("failed", !answer.error.empty());
     if (answer.error.empty() && !answer.values.empty()) {
-      PutMeasured(answer, told);
+      PutMeasured(answer, json);
     }
   });
 }

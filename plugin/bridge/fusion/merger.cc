@@ -123,7 +123,7 @@ void Merger::Filter(common::Request message, std::deque<common::Request>& messag
 
 Clock::duration Merger::SleepLimit() const {
   return held_.empty() ? Clock::duration::max()
-                       : std::chrono::nanoseconds(active_.patience_ns() / ::paceline::core::Gate::kLooks);
+                       : std::chrono::nanoseconds(active_.timeout_ns() / ::paceline::core::Gate::kLooks);
 }
 
 void Merger::IssueControlOps(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
@@ -215,7 +215,7 @@ void Merger::AfterExecute(const Executed& executed) {
     cycle_start_ns_ = 0;
     const auto kind = ControlOpOf(executed.response.tensor_names()[0]).kind;
     if (SweepOf(kind) >= 0 && kind != ControlKind::kBurst) {
-      carrier_.Settle();  // alone on its way
+      reducer_.Settle();  // alone on its way
     }
     return;
   }
@@ -239,13 +239,13 @@ void Merger::Follow(const core::agreed::RoundEnded& at, MergePlan plan) {
   active_ = watching_ ? ActivePlan(plan, monitor_.tensors()) : ActivePlan();
   // What is held now goes with the next cycle's messages.
   const auto released = gate_.Follow(active_.group_of(), monitor_.ReducedInRunningStep(),
-                                     monitor_.CameBeforeRunningStep(), active_.patience_ns());
+                                     monitor_.CameBeforeRunningStep(), active_.timeout_ns());
   for (const int32_t number : released) {
     state_->process_set_table.Get(process_set_id_).tensor_queue.PushMessageToQueue(held_.at(number));
     held_.erase(number);
   }
   if (!released.empty()) {
-    TellHandedIn();
+    NotifyWorkSubmitted();
   }
   monitor_.Restart(at);
   ChooseCollectives(at);
@@ -256,7 +256,7 @@ void Merger::Follow(const core::agreed::RoundEnded& at, MergePlan plan) {
 // Where all ranks want armed steps, messages of the plan go by the fastest collective whether they are armed or not:
 // the first of a step, those of steps that are compared, and that of a plan of one.
 void Merger::ChooseCollectives(const core::agreed::RoundEnded& /*at*/) {
-  carrier_.GoAsChosen(process_set_id_, fast_);
+  reducer_.GoAsChosen(process_set_id_, fast_);
   fast_.clear();
   if (armed_ && process_set_id_ == 0) {
     const auto tensors = monitor_.tensors();
@@ -266,7 +266,7 @@ void Merger::ChooseCollectives(const core::agreed::RoundEnded& /*at*/) {
       }
     }
   }
-  carrier_.GoFastest(process_set_id_, fast_);
+  reducer_.GoFastest(process_set_id_, fast_);
 }
 
 const MergeGroup* Merger::GroupOf(const std::string& name) const {
@@ -284,7 +284,7 @@ int32_t Merger::PartsOf(const std::string& name) const {
 Followed Merger::followed() const {
   const auto& groups = active_.group_of();
   const std::string_view bytes(reinterpret_cast<const char*>(groups.data()), groups.size() * sizeof(groups[0]));
-  return {follows_, active_.groups(), std::hash<std::string_view>()(bytes), active_.patience_ns(), armed_};
+  return {follows_, active_.groups(), std::hash<std::string_view>()(bytes), active_.timeout_ns(), armed_};
 }
 
 int64_t Merger::LimitBytes(common::Controller& controller) const {

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/carrier.h"
 #include "bridge/fusion/control_op.h"
 #include "bridge/joined.h"
 #include "bridge/message_plan.h"
+#include "bridge/message_reducer.h"
 #include "bridge/participant.h"
 #include "core/fusion/active_plan.h"
 #include "core/fusion/events.h"
@@ -71,11 +71,11 @@ class Merger {
 
   // `serial` tells this merger from others that served the same id. `waits_elsewhere`: as in Merging.
   Merger(int32_t process_set_id, int64_t serial, std::function<bool(const std::string& name)> waits_elsewhere,
-         Carrier& carrier)
+         MessageReducer& reducer)
       : process_set_id_(process_set_id),
         serial_(serial),
         waits_elsewhere_(std::move(waits_elsewhere)),
-        carrier_(carrier) {}
+        reducer_(reducer) {}
 
   // Any thread: a tensor was handed in.
   void Arrived(const std::string& name, int64_t now_ns);
@@ -150,7 +150,7 @@ class Merger {
   const int32_t process_set_id_;
   const int64_t serial_;
   const std::function<bool(const std::string& name)> waits_elsewhere_;
-  Carrier& carrier_;
+  MessageReducer& reducer_;
   // Only the background thread touches these.
   ::paceline::core::Gate gate_;
   std::unordered_map<int32_t, common::Request> held_;

@@ -13,7 +13,7 @@ void Merging::BeginWorld() {
 
 void Merging::Want(double policy) {
   wanted_.policy = policy;
-  TellHandedIn();  // a cycle tells the other ranks
+  NotifyWorkSubmitted();  // a cycle tells the other ranks
 }
 
 Clock::duration Merging::SleepLimit() {
@@ -50,7 +50,7 @@ void Merging::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proce
   current_ = mergers_.FindOr(process_set_id, {}, [&] {
     return std::make_shared<Merger>(
         process_set_id, ++made_,
-        [this, process_set_id](const std::string& name) { return waits_elsewhere_(process_set_id, name); }, carrier_);
+        [this, process_set_id](const std::string& name) { return waits_elsewhere_(process_set_id, name); }, reducer_);
   });
   current_->Cycle(state, process_set, wanted_);
   if (current_->watching()) {

@@ -24,8 +24,8 @@ class Merging : public Participant, public MessagePlan {
   // Whether tensors of this name wait for each other somewhere else, so that none is to be held back here.
   using WaitsElsewhere = std::function<bool(int32_t process_set_id, const std::string& name)>;
 
-  Merging(WaitsElsewhere waits_elsewhere, Carrier& carrier)
-      : waits_elsewhere_(std::move(waits_elsewhere)), carrier_(carrier) {}
+  Merging(WaitsElsewhere waits_elsewhere, MessageReducer& reducer)
+      : waits_elsewhere_(std::move(waits_elsewhere)), reducer_(reducer) {}
 
   // Any thread: the policy that this process wants, as a number that says whether two are the same; 0: Horovod's own
   // merging. Holds in all worlds.
@@ -70,7 +70,7 @@ class Merging : public Participant, public MessagePlan {
 
  private:
   const WaitsElsewhere waits_elsewhere_;
-  Carrier& carrier_;
+  MessageReducer& reducer_;
   Wanted wanted_;
   std::atomic<bool> watched_{false};  // some process set of this world watches arrivals, or did
   int64_t made_ = 0;                  // background thread only, and so is the next

@@ -51,7 +51,7 @@ int64_t Leaving::Ask() {
     std::lock_guard<std::mutex> lock(mutex_);
     number = ++asked_;
   }
-  TellHandedIn();
+  NotifyWorkSubmitted();
   return number;
 }
 
@@ -116,8 +116,8 @@ void Leaving::Fuse(common::Controller& controller, std::deque<common::Response>&
 bool Leaving::Cacheable(const common::Response& response) { return !OfLeaving(response); }
 
 Standing Leaving::Own(common::ProcessSet& process_set) const {
-  const auto handed = process_set.tensor_queue.Handed();
-  const bool waits = std::any_of(handed.begin(), handed.end(),
+  const auto submitted = process_set.tensor_queue.Submitted();
+  const bool waits = std::any_of(submitted.begin(), submitted.end(),
                                  [&](const std::string& name) { return !Begins(name, kReserved) && !partial_(name); });
   return {through_, waits, updates_()};
 }

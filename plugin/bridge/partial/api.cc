@@ -10,9 +10,9 @@
 #include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/description.h"
+#include "bridge/json_text.h"
 #include "bridge/partial/partial.h"
 #include "bridge/participants.h"
-#include "bridge/told.h"
 
 using horovod::paceline::Get;
 using horovod::paceline::Partial;
@@ -38,14 +38,14 @@ const char* horovod_paceline_partial_counters(int32_t process_set) try {
       lags[lag] += one.lags[lag];
     }
   }
-  return horovod::paceline::Told(paceline::core::Json()
-                                     .Put("names", names)
-                                     .Put("rounds", all.rounds)
-                                     .Put("on_time", all.on_time)
-                                     .Put("late", all.late)
-                                     .Put("missed", all.missed)
-                                     .Put("carried", all.carried)
-                                     .Put("lags", lags));
+  return horovod::paceline::JsonText(paceline::core::Json()
+                                         .Put("names", names)
+                                         .Put("rounds", all.rounds)
+                                         .Put("on_time", all.on_time)
+                                         .Put("late", all.late)
+                                         .Put("missed", all.missed)
+                                         .Put("carried", all.carried)
+                                         .Put("lags", lags));
 }
 PACELINE_CATCH(nullptr)
 
@@ -60,12 +60,12 @@ const char* horovod_paceline_partial_lateness(int32_t process_set) try {
     late.push_back(rank.late);
     late_ns.push_back(rank.late_ns);
   }
-  return horovod::paceline::Told(paceline::core::Json()
-                                     .Put("rounds", totals.rounds)
-                                     .Put("calls", calls)
-                                     .Put("missed", missed)
-                                     .Put("late", late)
-                                     .Put("late_ns", late_ns));
+  return horovod::paceline::JsonText(paceline::core::Json()
+                                         .Put("rounds", totals.rounds)
+                                         .Put("calls", calls)
+                                         .Put("missed", missed)
+                                         .Put("late", late)
+                                         .Put("late_ns", late_ns));
 }
 PACELINE_CATCH(nullptr)
 

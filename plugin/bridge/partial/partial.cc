@@ -17,7 +17,7 @@ namespace core = ::paceline::core;
 namespace {
 
 // A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
-constexpr int64_t kPatience_ns = 50'000'000;
+constexpr int64_t kTimeout_ns = 50'000'000;
 // Of the numbers of a registration.
 constexpr double kMostNumber = 0x1p31;
 
@@ -36,7 +36,7 @@ std::string OutstandingName(const common::Request& request) {
 }  // namespace
 
 Partial::Partial(Operations& operations, const MessagePlan& plan)
-    : operations_(operations), plan_(plan), holdups_(kPatience_ns) {}
+    : operations_(operations), plan_(plan), holdups_(kTimeout_ns) {}
 
 std::shared_ptr<PartialChannel> Partial::Find(int32_t process_set_id, const std::string& name) const {
   const auto kept = used() ? operations_.Kept<PartialOperation>(process_set_id, name) : nullptr;
@@ -62,7 +62,7 @@ void Partial::BeginWorld() {
     const std::lock_guard<std::mutex> lock(lateness_mutex_);
     lateness_.clear();
   }
-  holdups_ = ::paceline::core::Holdups(kPatience_ns);
+  holdups_ = ::paceline::core::Holdups(kTimeout_ns);
   set_ = nullptr;
 }
 
@@ -104,7 +104,7 @@ common::Status Partial::Call(ExchangeCall call) {
     return Anothers(Title(name));
   }
   Use();
-  TellArrived({call.tensor}, {name}, id);
+  NotifyArrived({call.tensor}, {name}, id);
   if (call.reducing.op == common::ReduceOp::AVERAGE) {  // by the number of all ranks, whoever contributes
     call.reducing.op = common::ReduceOp::SUM;
     call.reducing.postscale /= controller->GetSize();
@@ -218,7 +218,7 @@ void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request
   const auto now_ns = Nanoseconds(Clock::now());
   if (!set_->followed) {
     set_->followed = true;
-    for (const auto& name : process_set.tensor_queue.Handed()) {
+    for (const auto& name : process_set.tensor_queue.Submitted()) {
       Began(name, Find(current_, name) != nullptr, now_ns);
     }
   }
@@ -245,7 +245,7 @@ void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request
   if (set_->coordinator.waiting()) {
     messages.push_back(NoteAbout("", PartialNews::kLook, 0, process_set.controller->GetRank()));
   }
-  TellAbsence(now_ns, process_set, messages);
+  ReportAbsence(now_ns, process_set, messages);
 }
 
 Clock::duration Partial::SleepLimit() {
@@ -261,7 +261,7 @@ void Partial::Began(const std::string& name, bool partial, int64_t now_ns) {
   }
 }
 
-void Partial::TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+void Partial::ReportAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   const bool absent = holdups_.Absent(current_, now_ns);
   if (absent != set_->absent) {
     set_->absent = absent;

@@ -101,7 +101,7 @@ class Partial : public Exchange {
   bool Owns(const common::Response& response) const;
   void Began(const std::string& name, bool partial, int64_t now_ns);
   void ReportStraggler(common::ProcessSet& process_set);
-  void TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
+  void ReportAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
   Operations& operations_;
   const std::shared_ptr<::paceline::core::MemoryPool> memory_ = std::make_shared<::paceline::core::MemoryPool>();

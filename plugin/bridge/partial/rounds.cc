@@ -43,7 +43,7 @@ PartialChannel::PartialChannel(std::string name, PartialSettings settings, int32
       size_(controller->GetSize()),
       buffers_(std::move(memory)) {}
 
-common::Status PartialChannel::CanTravel(const common::Tensor& tensor, const Reducing& reducing) const {
+common::Status PartialChannel::CanReduce(const common::Tensor& tensor, const Reducing& reducing) const {
   if (reducing.op != common::ReduceOp::SUM) {
     return common::Status::InvalidArgument("Partial allreduce of " + name_ +
                                            ": expected op Sum or Average, found another. Late contributions are added "
@@ -114,7 +114,7 @@ common::Status PartialChannel::Call(ExchangeCall call, bool flush) {
     if (state_.waiting()) {
       return common::DUPLICATE_NAME_ERROR;
     }
-    const auto can = CanTravel(tensor, call.reducing);
+    const auto can = CanReduce(tensor, call.reducing);
     if (!can.ok()) {
       return can;
     }

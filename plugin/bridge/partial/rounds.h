@@ -88,7 +88,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   };
 
   // Under the lock.
-  common::Status CanTravel(const common::Tensor& tensor, const Reducing& reducing) const;
+  common::Status CanReduce(const common::Tensor& tensor, const Reducing& reducing) const;
   bool Fits(const common::Tensor& tensor) const;
   common::Request MisfitOf(const common::Tensor& tensor) const;
   // Under entering_: what travels goes into Horovod's table.

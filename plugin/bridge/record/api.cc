@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bridge/c_boundary.h"
+#include "bridge/json_text.h"
 #include "bridge/participants.h"
 #include "bridge/record/recording.h"
-#include "bridge/told.h"
 
 namespace {
 
@@ -64,18 +64,18 @@ const char* horovod_paceline_record_operations() try {
   for (auto& [id, of_set] : TheRecording().ProcessSets()) {
     ranks.emplace_back(id, of_set);
   }
-  return horovod::paceline::Told(paceline::core::Json()
-                                     .Put("names", names)
-                                     .Put("kinds", kinds)
-                                     .Put("dtypes", dtypes)
-                                     .Put("process_sets", process_sets)
-                                     .Put("shapes", shapes)
-                                     .Put("steps", steps)
-                                     .Put("numbers", numbers)
-                                     .Put("submitted_ns", submitted_ns)
-                                     .Put("started_ns", started_ns)
-                                     .Put("completed_ns", completed_ns)
-                                     .Put("ranks", ranks));
+  return horovod::paceline::JsonText(paceline::core::Json()
+                                         .Put("names", names)
+                                         .Put("kinds", kinds)
+                                         .Put("dtypes", dtypes)
+                                         .Put("process_sets", process_sets)
+                                         .Put("shapes", shapes)
+                                         .Put("steps", steps)
+                                         .Put("numbers", numbers)
+                                         .Put("submitted_ns", submitted_ns)
+                                         .Put("started_ns", started_ns)
+                                         .Put("completed_ns", completed_ns)
+                                         .Put("ranks", ranks));
 }
 PACELINE_CATCH(nullptr)
 
@@ -95,7 +95,7 @@ PACELINE_CATCH(nullptr)
 // The fields of paceline.native.library.Pace.
 const char* horovod_paceline_record_pace() try {
   const auto pace = TheRecorder().pace();
-  return horovod::paceline::Told(
+  return horovod::paceline::JsonText(
       paceline::core::Json().Put("steps", pace.steps).Put("step_s", pace.step_s).Put("exposed_s", pace.exposed_s));
 }
 PACELINE_CATCH(nullptr)
@@ -103,11 +103,11 @@ PACELINE_CATCH(nullptr)
 // Since the library was loaded.
 const char* horovod_paceline_counters() try {
   const auto counters = TheRecorder().counters();
-  return horovod::paceline::Told(paceline::core::Json()
-                                     .Put("coordination_rounds", counters.coordination_rounds)
-                                     .Put("messages", counters.messages)
-                                     .Put("tensors", counters.tensors)
-                                     .Put("bytes", counters.bytes));
+  return horovod::paceline::JsonText(paceline::core::Json()
+                                         .Put("coordination_rounds", counters.coordination_rounds)
+                                         .Put("messages", counters.messages)
+                                         .Put("tensors", counters.tensors)
+                                         .Put("bytes", counters.bytes));
 }
 PACELINE_CATCH(nullptr)
 }

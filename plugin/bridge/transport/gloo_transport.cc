@@ -40,7 +40,7 @@ GlooTransport::~GlooTransport() {
 std::shared_ptr<GlooTransport::Buffer> GlooTransport::Make(uint64_t operation, void* data, size_t bytes) {
   std::shared_ptr<Buffer> buffer = context_->createUnboundBuffer(bytes == 0 ? &nothing : data, bytes);
   buffer->terms = terms_;
-  buffer->told = [this, operation](const std::exception_ptr& error) { Told(operation, error); };
+  buffer->on_completion = [this, operation](const std::exception_ptr& error) { Completed(operation, error); };
   std::vector<std::shared_ptr<Buffer>> ended;
   const std::lock_guard<std::mutex> lock(mutex_);
   in_flight_[operation] = buffer;
@@ -55,7 +55,7 @@ uint64_t GlooTransport::Send(int32_t peer, uint64_t tag, const void* data, size_
   try {
     buffer->send(peer, kind_ | tag, 0, bytes);
   } catch (const std::exception&) {
-    Told(operation, std::current_exception());
+    Completed(operation, std::current_exception());
   }
   return operation;
 }
@@ -66,17 +66,17 @@ uint64_t GlooTransport::Receive(int32_t peer, uint64_t tag, void* data, size_t b
   try {
     buffer->recv(peer, kind_ | tag, 0, bytes);
   } catch (const std::exception&) {
-    Told(operation, std::current_exception());
+    Completed(operation, std::current_exception());
   }
   return operation;
 }
 
 // With a lock of Gloo's held.
-void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
+void GlooTransport::Completed(uint64_t operation, const std::exception_ptr& error) {
   auto completion = Ended(operation, error);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    told_.push_back(std::move(completion));
+    completions_.push_back(std::move(completion));
     changed_.notify_one();
   }
   if (ring_) {
@@ -87,18 +87,18 @@ void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
 bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    if (told_.empty()) {
+    if (completions_.empty()) {
       if (until <= Clock::now()) {
         return false;
       }
-      changed_.wait_until(lock, until, [this] { return woken_ || !told_.empty(); });
+      changed_.wait_until(lock, until, [this] { return woken_ || !completions_.empty(); });
       woken_ = false;
-      if (told_.empty()) {
+      if (completions_.empty()) {
         return false;
       }
     }
-    completion = std::move(told_.front());
-    told_.pop_front();
+    completion = std::move(completions_.front());
+    completions_.pop_front();
     // A failure may be told of more than once.
     if (const auto found = in_flight_.find(completion.operation); found != in_flight_.end()) {
       ended_.push_back(std::move(found->second));
@@ -114,7 +114,7 @@ void GlooTransport::Wake() {
   changed_.notify_one();
 }
 
-void GlooTransport::GiveUp() { context_->closeConnections(); }
+void GlooTransport::Abort() { context_->closeConnections(); }
 
 void GlooTransport::Leave() {
   std::unordered_map<uint64_t, std::shared_ptr<Buffer>> in_flight;

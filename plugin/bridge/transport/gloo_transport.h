@@ -30,7 +30,7 @@ class GlooTransport : public Transport {
   // Whose messages they are: the highest byte of Gloo's tags. Gloo's own collectives have small numbers there
   // (gloo/types.h), and the hook `lengths` knows those that must be as long as expected by the highest four bits:
   // messages of coordination may be shorter.
-  enum class Kind : uint8_t { kCollectives = 0x70, kMail = 0x71, kRounds = 0x60, kParcels = 0x61 };
+  enum class Kind : uint8_t { kCollectives = 0x70, kStages = 0x71, kRounds = 0x60, kControlMessages = 0x61 };
   // An operation has completed or failed. By any thread, which may have a lock of Gloo's.
   using Ring = std::function<void()>;
 
@@ -48,15 +48,15 @@ class GlooTransport : public Transport {
   bool Wait(Clock::time_point until, Completion& completion) override;
   void Wake() override;
   bool wakes() const override { return true; }
-  void GiveUp() override;
+  void Abort() override;
   void Leave() override;
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;
 
-  // A Gloo buffer for one operation. It tells Told, in a thread of Gloo's or in this one.
+  // A Gloo buffer for one operation. It tells Completed, in a thread of Gloo's or in this one.
   std::shared_ptr<Buffer> Make(uint64_t operation, void* data, size_t bytes);
-  void Told(uint64_t operation, const std::exception_ptr& error);
+  void Completed(uint64_t operation, const std::exception_ptr& error);
 
   const std::shared_ptr<gloo::Context> context_;
   const uint64_t kind_;
@@ -68,7 +68,7 @@ class GlooTransport : public Transport {
   std::unordered_map<uint64_t, std::shared_ptr<Buffer>> in_flight_;
   std::vector<std::shared_ptr<Buffer>> ended_;  // who sends or receives next lets go of them, not who waits
   bool woken_ = false;
-  std::deque<Completion> told_;
+  std::deque<Completion> completions_;
 };
 
 }  // namespace horovod::paceline

@@ -108,27 +108,27 @@ MpiChannel::~MpiChannel() {
 
 const std::string& MpiChannel::Failed() {
   if (failed_.empty()) {
-    int told = 0;
+    int received = 0;
     MPI_Status status;
-    const auto code = MPI_Test(&news_, &told, &status);
+    const auto code = MPI_Test(&news_, &received, &status);
     if (code != MPI_SUCCESS) {
       failed_ = MpiText(code);
-    } else if (told != 0) {
+    } else if (received != 0) {
       failed_ = "rank " + std::to_string(status.MPI_SOURCE) + " gave up";
     }
   }
   return failed_;
 }
 
-void MpiChannel::GiveUp() {
+void MpiChannel::Abort() {
   if (!Failed().empty()) {
     return;  // all know, or nobody can be told
   }
   failed_ = "this rank gave up";
   for (int32_t peer = 0; peer < size_; ++peer) {
-    MPI_Request telling = MPI_REQUEST_NULL;
-    if (peer != rank_ && MPI_Isend(nullptr, 0, MPI_BYTE, peer, tags_.other(), comm_, &telling) == MPI_SUCCESS) {
-      MPI_Request_free(&telling);
+    MPI_Request notice = MPI_REQUEST_NULL;
+    if (peer != rank_ && MPI_Isend(nullptr, 0, MPI_BYTE, peer, tags_.other(), comm_, &notice) == MPI_SUCCESS) {
+      MPI_Request_free(&notice);
     }
   }
 }

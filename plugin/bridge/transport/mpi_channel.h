@@ -47,7 +47,7 @@ class MpiChannel {
   // Why nothing can travel any more, empty if it can: this rank or another one gave up, or there is no communicator.
   const std::string& Failed();
   // Tells all ranks that this one gave up. What it has sent that nobody received remains under way.
-  void GiveUp();
+  void Abort();
 
  private:
   MpiChannel(MPI_Comm process_set, std::chrono::milliseconds limit);

@@ -16,7 +16,7 @@ MpiTransport::~MpiTransport() {
   if (requests_.empty()) {
     return;
   }
-  channel_.GiveUp();
+  channel_.Abort();
   const auto ended = [this] {
     Look();
     return requests_.empty();

@@ -37,7 +37,7 @@ class MpiTransport : public Transport {
   uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) override;
   uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) override;
   bool Wait(Clock::time_point until, Completion& completion) override;
-  void GiveUp() override { channel_.GiveUp(); }
+  void Abort() override { channel_.Abort(); }
 
  private:
   struct Operation {

@@ -18,13 +18,13 @@ const char* Words(Attention why) {
     case Attention::kChanged:
       return "a gradient changed its shape, type, operation or codec";
     case Attention::kOffered:
-      return "gradients were handed in before those of the first group";
+      return "gradients were submitted before those of the first group";
     case Attention::kJoined:
       return "this rank has joined";
     case Attention::kShutdown:
       return "this rank shuts down";
     case Attention::kOthers:
-      return "another rank gave them up";
+      return "another rank aborted them";
   }
   return "";
 }

@@ -26,8 +26,8 @@ const char* Words(Unarmed why) {
     case Unarmed::kUnfit:
       return "a message cannot go without negotiation: not a sum of floating-point numbers in CPU memory, or one with "
              "a codec";
-    case Unarmed::kGaveUp:
-      return "armed steps were given up too often";
+    case Unarmed::kTooManyFallbacks:
+      return "armed steps were aborted too often";
   }
   return "";
 }
@@ -97,7 +97,7 @@ void StepWatch::Strike(Unarmed why) {
   good_ = 0;
   if (++strikes_ == kMostStrikes) {
     state_ = State::kOff;
-    why_ = Unarmed::kGaveUp;
+    why_ = Unarmed::kTooManyFallbacks;
   }
 }
 

@@ -17,15 +17,15 @@ struct WatchedMessage {
 
 // Why steps are not armed at present.
 enum class Unarmed : int32_t {
-  kNothing = 0,     // they are
-  kNoPlan = 1,      // there is no plan of several groups that all ranks follow and want to be armed
-  kWatching = 2,    // too few equal steps have been seen
-  kIncomplete = 3,  // a step without some group of the plan, or with one of them in parts
-  kOrder = 4,       // groups of a step in another order than the plan's
-  kBetween = 5,     // other operations between the groups of a step
-  kUnequal = 6,     // steps that differ: in tensors, sizes, types, operations or factors
-  kUnfit = 7,       // a message that an armed step cannot carry
-  kGaveUp = 8,      // armed steps had to be given up too often
+  kNothing = 0,           // they are
+  kNoPlan = 1,            // there is no plan of several groups that all ranks follow and want to be armed
+  kWatching = 2,          // too few equal steps have been seen
+  kIncomplete = 3,        // a step without some group of the plan, or with one of them in parts
+  kOrder = 4,             // groups of a step in another order than the plan's
+  kBetween = 5,           // other operations between the groups of a step
+  kUnequal = 6,           // steps that differ: in tensors, sizes, types, operations or factors
+  kUnfit = 7,             // a message that an armed step cannot carry
+  kTooManyFallbacks = 8,  // armed steps had to be given up too often
 };
 // What users read of it; empty: nothing.
 const char* Words(Unarmed why);

@@ -13,13 +13,13 @@ RoundMessage MessageOf(uint64_t sequence, BitOperation operation, const uint64_t
   return message;
 }
 
-bool Combine(RoundMessage& known, const RoundMessage& told) {
-  if (known.sequence != told.sequence || known.operation != told.operation || known.count != told.count) {
+bool Combine(RoundMessage& known, const RoundMessage& received) {
+  if (known.sequence != received.sequence || known.operation != received.operation || known.count != received.count) {
     return false;
   }
   const bool both = known.operation == static_cast<uint32_t>(BitOperation::kAnd);
   for (size_t n = 0; n < known.count; ++n) {
-    known.words[n] = both ? known.words[n] & told.words[n] : known.words[n] | told.words[n];
+    known.words[n] = both ? known.words[n] & received.words[n] : known.words[n] | received.words[n];
   }
   return true;
 }

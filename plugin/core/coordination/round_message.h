@@ -29,7 +29,7 @@ struct RoundMessage {
 RoundMessage MessageOf(uint64_t sequence, BitOperation operation, const uint64_t* words, size_t count);
 
 // Combines what another rank knows into what this one does. False if that is of another round: nothing is combined.
-bool Combine(RoundMessage& known, const RoundMessage& told);
+bool Combine(RoundMessage& known, const RoundMessage& received);
 
 // "round 7 (and, 3 words)", for errors.
 std::string Text(const RoundMessage& message);

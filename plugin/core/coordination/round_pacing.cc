@@ -4,7 +4,7 @@
 
 namespace paceline::core {
 
-bool RoundPacing::HandedIn() {
+bool RoundPacing::Submitted() {
   if (state_ == State::kGathering || state_ == State::kUrgent) {
     return false;
   }

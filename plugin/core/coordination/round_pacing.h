@@ -25,15 +25,15 @@ namespace paceline::core {
 //
 //   from        event      to
 //   kIdle       Held       kHeld
-//   kIdle       HandedIn   kGathering
+//   kIdle       Submitted  kGathering
 //   kIdle       WaitedFor  kIdle: what is waited for was in a round before, and waits for other ranks
 //   kExpecting  WaitedFor  kExpecting
 //   kExpecting  others     as kIdle; another rank that has called is remembered
 //   kHeld       Held       kHeld
-//   kHeld       HandedIn   kGathering
+//   kHeld       Submitted  kGathering
 //   kHeld       WaitedFor  kUrgent
 //   kGathering  Held       kGathering
-//   kGathering  HandedIn   kGathering: what it is gathered with sets the time
+//   kGathering  Submitted  kGathering: what it is gathered with sets the time
 //   kGathering  WaitedFor  kUrgent
 //   kUrgent     any        kUrgent
 //   any         Entered    kIdle
@@ -61,7 +61,7 @@ class RoundPacing {
   }
 
   // There is something to take up. Returns whether the next round is due sooner than before.
-  bool HandedIn();
+  bool Submitted();
   // A thread waits until all that it has handed in has been performed. Returns the same.
   bool WaitedFor();
   // There is something that need not be taken up before others come. Returns whether the next round is due sooner.

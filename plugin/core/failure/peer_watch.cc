@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::seconds kGreeting{5};
 
 // Times the limit for answers: how long a call may take with the one before it, on this rank and on rank 0.
-constexpr int kPatience = 2 * (1 + RollCall::kCounts);
+constexpr int kTimeoutFactor = 2 * (1 + LivenessCheck::kCounts);
 
 uint32_t Number(const std::string& text) { return static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 10)); }
 
@@ -61,7 +61,11 @@ void Add(std::string& all, const std::string& news) { all += (all.empty() || new
 }  // namespace
 
 PeerWatch::PeerWatch(int32_t rank, int32_t size, Hear hear, std::chrono::milliseconds answers)
-    : rank_(rank), size_(size), hear_(std::move(hear)), roll_(rank == 0, answers), patience_(kPatience * answers) {}
+    : rank_(rank),
+      size_(size),
+      hear_(std::move(hear)),
+      check_(rank == 0, answers),
+      timeout_(kTimeoutFactor * answers) {}
 
 PeerWatch::~PeerWatch() {
   if (thread_.joinable()) {
@@ -179,8 +183,8 @@ void PeerWatch::Run() {
       waiting.push_back({peer.fd, POLLIN, 0});  // those that are closed (-1) are passed over
     }
     int limit_ms = begun ? -1 : 0;
-    if (begun && roll_.state() != RollCall::State::kIdle) {
-      const auto left = roll_.until() - std::chrono::steady_clock::now();
+    if (begun && check_.state() != LivenessCheck::State::kIdle) {
+      const auto left = check_.until() - std::chrono::steady_clock::now();
       limit_ms = static_cast<int>(std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count()));
     }
     if (poll(waiting.data(), waiting.size(), limit_ms) < 0) {
@@ -206,13 +210,13 @@ void PeerWatch::Run() {
       eventfd_t count = 0;
       eventfd_read(wake_, &count);
     }
-    TellFailure();
-    Roll();
+    ReportFailure();
+    AdvanceCheck();
     std::unique_lock<std::mutex> lock(mutex_);
     const bool ending = ending_;
     lock.unlock();
     if (ending) {
-      TellFailure();  // what came since
+      ReportFailure();  // what came since
       for (const auto& peer : peers_) {
         Send(peer.fd, WatchWord::kGoodbye, "");
       }
@@ -233,9 +237,9 @@ std::string PeerWatch::Read(Peer& peer) {
       } else if (message.word == WatchWord::kCall) {
         Answer(peer, message.text);
       } else if (message.word == WatchWord::kHere) {
-        roll_.Here(peer.rank, Number(message.text), std::chrono::steady_clock::now());
+        check_.Here(peer.rank, Number(message.text), std::chrono::steady_clock::now());
       } else if (message.word == WatchWord::kAllHere) {
-        roll_.AllHere(Number(message.text));
+        check_.AllHere(Number(message.text));
       } else if (message.word == WatchWord::kGoodbye) {
         peer.left = true;
       }
@@ -244,7 +248,7 @@ std::string PeerWatch::Read(Peer& peer) {
     open = false;
   }
   if (!open || peer.left) {
-    roll_.Gone(peer.rank);
+    check_.Gone(peer.rank);
   }
   if (!open) {
     CloseKept(peer.fd);
@@ -256,14 +260,14 @@ std::string PeerWatch::Read(Peer& peer) {
 }
 
 void PeerWatch::Answer(Peer& peer, const std::string& number) {
-  TellFailure();  // who asks because of it is to hear it first
+  ReportFailure();  // who asks because of it is to hear it first
   Send(peer.fd, WatchWord::kHere, number);
   if (rank_ == 0) {
     asking_[peer.rank] = number;
   }
 }
 
-void PeerWatch::TellFailure() {
+void PeerWatch::ReportFailure() {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto failure = std::exchange(failure_, "");
   lock.unlock();
@@ -274,20 +278,20 @@ void PeerWatch::TellFailure() {
   }
 }
 
-void PeerWatch::Roll() {
+void PeerWatch::AdvanceCheck() {
   while (true) {
-    if (roll_.state() == RollCall::State::kIdle) {
-      BeginRoll();
+    if (check_.state() == LivenessCheck::State::kIdle) {
+      BeginCheck();
     }
-    const auto outcome = roll_.Look(std::chrono::steady_clock::now());
-    if (outcome == RollCall::Outcome::kNone) {
+    const auto outcome = check_.Look(std::chrono::steady_clock::now());
+    if (outcome == LivenessCheck::Outcome::kNone) {
       return;
     }
-    EndRoll(outcome);
+    EndCheck(outcome);
   }
 }
 
-void PeerWatch::BeginRoll() {
+void PeerWatch::BeginCheck() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (begun_ == wanted_ && asking_.empty()) {
@@ -302,7 +306,7 @@ void PeerWatch::BeginRoll() {
       called.insert(peer.rank);
     }
   }
-  const auto number = std::to_string(roll_.Begin(called, std::chrono::steady_clock::now()));
+  const auto number = std::to_string(check_.Begin(called, std::chrono::steady_clock::now()));
   for (const auto& peer : peers_) {
     if (called.count(peer.rank) > 0) {
       Send(peer.fd, WatchWord::kCall, number);
@@ -310,13 +314,13 @@ void PeerWatch::BeginRoll() {
   }
 }
 
-void PeerWatch::EndRoll(RollCall::Outcome outcome) {
+void PeerWatch::EndCheck(LivenessCheck::Outcome outcome) {
   std::string news;
   for (const auto& peer : peers_) {
     const auto asked = asked_.find(peer.rank);
-    if (outcome == RollCall::Outcome::kMissing && roll_.missing().count(peer.rank) > 0) {
+    if (outcome == LivenessCheck::Outcome::kMissing && check_.missing().count(peer.rank) > 0) {
       Add(news, DoesNotAnswer(peer.rank, peer.who));
-    } else if (outcome == RollCall::Outcome::kAllHere && asked != asked_.end() && peer.fd >= 0) {
+    } else if (outcome == LivenessCheck::Outcome::kAllHere && asked != asked_.end() && peer.fd >= 0) {
       Send(peer.fd, WatchWord::kAllHere, asked->second);
     }
   }
@@ -367,11 +371,11 @@ std::string PeerWatch::Await(std::chrono::milliseconds limit) {
   return news_;
 }
 
-std::string PeerWatch::CallRoll() {
+std::string PeerWatch::CheckLiveness() {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto own = ++wanted_;
   eventfd_write(wake_, 1);
-  changed_.wait_for(lock, patience_, [&] { return !news_.empty() || alone_ || over_ >= own; });
+  changed_.wait_for(lock, timeout_, [&] { return !news_.empty() || alone_ || over_ >= own; });
   return news_;
 }
 

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/failure/roll_call.h"
+#include "core/failure/liveness_check.h"
 
 namespace paceline::core {
 
@@ -60,7 +60,7 @@ class PeerWatch {
   std::string Await(std::chrono::milliseconds limit);
   // Call the roll: the news, which may be that ranks do not answer; empty if all answer, or rank 0 has left. Returns
   // within milliseconds if all answer, and within some times `answers` in any case.
-  std::string CallRoll();
+  std::string CheckLiveness();
 
  private:
   struct Peer {
@@ -78,12 +78,12 @@ class PeerWatch {
   std::string Read(Peer& peer);
   void Answer(Peer& peer, const std::string& number);
   // Tell what this rank has failed of, if it has.
-  void TellFailure();
+  void ReportFailure();
   void Spread(const std::string& news);
   // Begin a call if somebody wants one, and end one that has come to something.
-  void Roll();
-  void BeginRoll();
-  void EndRoll(RollCall::Outcome outcome);
+  void AdvanceCheck();
+  void BeginCheck();
+  void EndCheck(LivenessCheck::Outcome outcome);
 
   const int32_t rank_;
   const int32_t size_;
@@ -92,8 +92,8 @@ class PeerWatch {
   int wake_ = -1;
   std::vector<Peer> peers_;  // rank 0: all others; they: rank 0. Only the watching thread, once there is one
   // As peers_. Who asked rank 0, with the numbers of their calls: for the next call, and in the one that goes on.
-  RollCall roll_;
-  const std::chrono::milliseconds patience_;  // for a call
+  LivenessCheck check_;
+  const std::chrono::milliseconds timeout_;  // for a call
   std::map<int32_t, std::string> asking_, asked_;
   std::thread thread_;
 

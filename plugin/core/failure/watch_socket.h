@@ -14,7 +14,7 @@ namespace paceline::core {
 
 using WatchTime = std::chrono::steady_clock::time_point;
 
-// kCall, kHere and kAllHere have the number of a call as text (roll_call.h).
+// kCall, kHere and kAllHere have the number of a call as text (liveness_check.h).
 enum class WatchWord : uint32_t { kNone, kHello, kWelcome, kGoodbye, kFailed, kNews, kCall, kHere, kAllHere };
 
 struct WatchMessage {

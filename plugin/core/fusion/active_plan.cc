@@ -13,8 +13,8 @@ ActivePlan::ActivePlan(const MergePlan& plan, const std::vector<ReducedTensor>& 
   }
   group_of_ = plan.group_of;
   parts_of_ = plan.parts_of;
-  patience_ns_ = static_cast<int64_t>(plan.patience_s * 1e9);
-  groups_.assign(static_cast<size_t>(plan.groups()), {{}, patience_ns_});
+  timeout_ns_ = static_cast<int64_t>(plan.timeout_s * 1e9);
+  groups_.assign(static_cast<size_t>(plan.groups()), {{}, timeout_ns_});
   std::vector<int64_t> group_bytes(groups_.size(), 0);
   for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
     if (group_of_[t] >= 0) {

@@ -15,7 +15,7 @@ namespace paceline::core {
 // Tensors that go in one message, and how long one may wait for the others.
 struct MergeGroup {
   std::vector<std::string> names;
-  int64_t patience_ns = 0;
+  int64_t timeout_ns = 0;
 };
 
 // Tensors are those of the Monitor by whose numbers the plan was made, in its order. One thread at a time.
@@ -28,7 +28,7 @@ class ActivePlan {
 
   // By tensor, negative where it goes alone; empty without a plan.
   const std::vector<int32_t>& group_of() const { return group_of_; }
-  int64_t patience_ns() const { return patience_ns_; }
+  int64_t timeout_ns() const { return timeout_ns_; }
   int32_t groups() const { return static_cast<int32_t>(groups_.size()); }
   // The group of a tensor, by its number (negative: one that was never reduced): negative if it goes alone.
   int32_t GroupOf(int32_t tensor) const;
@@ -42,7 +42,7 @@ class ActivePlan {
  private:
   std::vector<int32_t> group_of_, parts_of_;
   std::vector<MergeGroup> groups_;
-  int64_t patience_ns_ = 0;
+  int64_t timeout_ns_ = 0;
   int64_t largest_group_bytes_ = 0;
 };
 

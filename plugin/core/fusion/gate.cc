@@ -41,10 +41,10 @@ void Gate::LetGo(Group& group, std::vector<int32_t>& out) {
 }
 
 std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, const std::vector<bool>& reduced,
-                                  const std::vector<bool>& earlier, int64_t patience_ns) {
+                                  const std::vector<bool>& earlier, int64_t timeout_ns) {
   std::vector<int32_t> out = Release();
   group_of_ = std::move(group_of);
-  patience_ns_ = patience_ns;
+  timeout_ns_ = timeout_ns;
   expired_ = 0;
   groups_.clear();
   members_.clear();
@@ -116,9 +116,9 @@ void Gate::Performed(int32_t tensor) { StateOf(tensor) = Tensor::kAway; }
 
 std::vector<int32_t> Gate::Expire(int64_t now_ns) {
   std::vector<int32_t> out;
-  waited_ns_ += std::min(now_ns - last_look_ns_, patience_ns_ / kLooks + 1);
+  waited_ns_ += std::min(now_ns - last_look_ns_, timeout_ns_ / kLooks + 1);
   last_look_ns_ = now_ns;
-  if (held_ == 0 || waited_ns_ < patience_ns_) {
+  if (held_ == 0 || waited_ns_ < timeout_ns_) {
     return out;
   }
   for (size_t g = 0; g < groups_.size(); ++g) {

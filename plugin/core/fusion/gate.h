@@ -49,7 +49,7 @@ class Gate {
   // `reduced[t]`, which are through already. Those with `earlier[t]` came in a step before, and are on their way still
   // where an exchange is pipelined: they will come once more in this one.
   std::vector<int32_t> Follow(std::vector<int32_t> group_of, const std::vector<bool>& reduced,
-                              const std::vector<bool>& earlier, int64_t patience_ns);
+                              const std::vector<bool>& earlier, int64_t timeout_ns);
 
   // Tensor was handed in, or is seen again. Returns the tensors to let through, in the order in which they came.
   std::vector<int32_t> Arrive(int32_t tensor);
@@ -88,7 +88,7 @@ class Gate {
   std::vector<int32_t> group_of_;
   std::vector<std::vector<int32_t>> members_;
   std::vector<Group> groups_;
-  int64_t patience_ns_ = 0;
+  int64_t timeout_ns_ = 0;
   int64_t waited_ns_ = 0;  // since the last arrival
   int64_t last_look_ns_ = 0;
   int32_t held_ = 0;

@@ -37,7 +37,7 @@ MergePlan DecodePlan(const std::vector<double>& values) {
   MergePlan plan;
   plan.version = static_cast<int64_t>(values[0]);
   plan.active = values[1] != 0;
-  plan.patience_s = values[2];
+  plan.timeout_s = values[2];
   for (size_t n = 0; n < MergePlan::kExpectations; ++n) {
     plan.expected[n] = values[kHeader + n] == 0 ? -1 : values[kHeader + n] - 1;
   }

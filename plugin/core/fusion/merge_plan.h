@@ -13,9 +13,9 @@ namespace paceline::core {
 struct MergePlan {
   static constexpr size_t kExpectations = 8;
 
-  int64_t version = 0;    // from 1, counted by the maker; 0: no plan
-  bool active = false;    // false: Horovod's own merging applies, without a plan
-  double patience_s = 0;  // how long the gate holds an incomplete group after the last arrival
+  int64_t version = 0;   // from 1, counted by the maker; 0: no plan
+  bool active = false;   // false: Horovod's own merging applies, without a plan
+  double timeout_s = 0;  // how long the gate holds an incomplete group after the last arrival
   std::vector<double> expected = std::vector<double>(kExpectations, -1);
   std::vector<int32_t> group_of;  // per tensor; negative: not planned
   std::vector<int32_t> parts_of;  // per tensor: in so many messages it goes in armed steps

@@ -39,7 +39,7 @@ bool Holdups::none() const {
 
 bool Holdups::Absent(int32_t set, int64_t now_ns) const {
   for (const auto& [id, open] : sets_) {
-    if (open.full.Oldest(now_ns) > patience_ns_ || (id != set && open.partial.Oldest(now_ns) > patience_ns_)) {
+    if (open.full.Oldest(now_ns) > timeout_ns_ || (id != set && open.partial.Oldest(now_ns) > timeout_ns_)) {
       return true;
     }
   }

@@ -18,7 +18,7 @@ namespace paceline::core {
 // A rank that is in several process sets has one of these: what holds it up in one holds it up in all. One thread.
 class Holdups {
  public:
-  explicit Holdups(int64_t patience_ns) : patience_ns_(patience_ns) {}
+  explicit Holdups(int64_t timeout_ns) : timeout_ns_(timeout_ns) {}
 
   // An operation was handed in. Again, while it is not ended: as if only the first time.
   void Began(int32_t set, const std::string& name, bool partial, int64_t now_ns);
@@ -49,7 +49,7 @@ class Holdups {
     Open full, partial;
   };
 
-  int64_t patience_ns_;
+  int64_t timeout_ns_;
   std::map<int32_t, Set> sets_;
 };
 

@@ -59,7 +59,7 @@ bool RoundCoordinator::Holds(const MergeGroup& group) const {
   });
 }
 
-void RoundCoordinator::GiveUp(const MergeGroup& group) {
+void RoundCoordinator::Release(const MergeGroup& group) {
   for (const auto& other : group.names) {
     const auto found = counts_.find(other);
     if (found != counts_.end()) {
@@ -100,8 +100,8 @@ std::vector<std::string> RoundCoordinator::Ready(const GroupOf& group_of, int64_
       continue;
     }
     const auto* together = group_of(count->name);
-    if (together != nullptr && now_ns - count->ready_ns >= together->patience_ns) {
-      GiveUp(*together);
+    if (together != nullptr && now_ns - count->ready_ns >= together->timeout_ns) {
+      Release(*together);
     } else if (together != nullptr) {
       const auto [known, is_new] = held.try_emplace(together, false);
       if (is_new) {

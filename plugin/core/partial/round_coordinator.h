@@ -82,7 +82,7 @@ class RoundCoordinator {
 
   static bool Complete(const Count& count);
   bool Holds(const MergeGroup& group) const;
-  void GiveUp(const MergeGroup& group);
+  void Release(const MergeGroup& group);
   Count& Open(const std::string& name);
   void Answered(const Count& count);
   void Came(Count& count, int32_t rank);

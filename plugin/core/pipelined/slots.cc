@@ -5,13 +5,13 @@
 namespace paceline::core {
 
 int32_t Pipeline::StartNext() {
-  if (travelling_ >= 0 || queue_.empty()) {
+  if (in_flight_ >= 0 || queue_.empty()) {
     return -1;
   }
-  travelling_ = queue_.front();
+  in_flight_ = queue_.front();
   queue_.pop_front();
-  slots_[static_cast<size_t>(travelling_)] = Slot::kTravelling;
-  return travelling_;
+  slots_[static_cast<size_t>(in_flight_)] = Slot::kInFlight;
+  return in_flight_;
 }
 
 Pipeline::Todo Pipeline::Exchange() {
@@ -27,7 +27,7 @@ Pipeline::Todo Pipeline::Exchange() {
 
 Pipeline::Todo Pipeline::Call() {
   const Slot state = slots_[static_cast<size_t>(next_)];
-  if (state == Slot::kQueued || state == Slot::kTravelling) {
+  if (state == Slot::kQueued || state == Slot::kInFlight) {
     waiting_ = true;
     return {};
   }
@@ -35,9 +35,9 @@ Pipeline::Todo Pipeline::Call() {
 }
 
 Pipeline::Todo Pipeline::Performed() {
-  const int32_t performed = travelling_;
+  const int32_t performed = in_flight_;
   slots_[static_cast<size_t>(performed)] = Slot::kDone;
-  travelling_ = -1;
+  in_flight_ = -1;
   if (waiting_ && performed == next_) {
     waiting_ = false;
     return Exchange();
@@ -59,7 +59,7 @@ std::vector<int32_t> Pipeline::Filled() const {
   return filled;
 }
 
-bool Pipeline::quiet() const { return travelling_ < 0 && queue_.empty() && !waiting_; }
+bool Pipeline::quiet() const { return in_flight_ < 0 && queue_.empty() && !waiting_; }
 
 void Pipeline::Clear() {
   std::fill(slots_.begin(), slots_.end(), Slot::kEmpty);

@@ -33,7 +33,7 @@ constexpr int32_t kMostK = 64;
 // call at a time may wait. K = 1 has no slots and no use for this class. One thread at a time.
 class Pipeline {
  public:
-  enum class Slot : uint8_t { kEmpty, kQueued, kTravelling, kDone };
+  enum class Slot : uint8_t { kEmpty, kQueued, kInFlight, kDone };
 
   // What has to be done next. Slots are named by their number; negative: nothing.
   struct Todo {
@@ -69,7 +69,7 @@ class Pipeline {
   std::vector<Slot> slots_;
   std::deque<int32_t> queue_;  // of slots in state queued, oldest first
   int32_t next_ = 0;           // slot of the next call, or of the one that waits
-  int32_t travelling_ = -1;
+  int32_t in_flight_ = -1;
   bool waiting_ = false;
 };
 

@@ -46,12 +46,12 @@ LIGHT_EDITS: tuple[Edit, ...] = (
 # (prctl(2), PR_SET_PDEATHSIG), and users press Ctrl-C twice.
 _HANDLERS = "def register_shutdown_event():"
 TWO_SIGNALS_EDITS: tuple[Edit, ...] = (
-    Edit(_GLOO_RUN, "event = threading.Event()", "after", "told = []", within=_HANDLERS),
+    Edit(_GLOO_RUN, "event = threading.Event()", "after", "received = []", within=_HANDLERS),
     Edit(
         _GLOO_RUN,
         "event.set()",
         "replace",
-        "if not told:\n    told.append(signum)\n    event.set()",
+        "if not received:\n    received.append(signum)\n    event.set()",
         within=_HANDLERS,
     ),
 )

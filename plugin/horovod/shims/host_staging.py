@@ -124,7 +124,7 @@ class Trip:
         self._enqueue = None
         self._done.set()
 
-    def handed_in(self) -> int:
+    def await_submission(self) -> int:
         """Wait for the submission and return the library's handle.
 
         Raises the error of the submission, or RuntimeError after the timeout: the operation is never submitted then.
@@ -147,13 +147,13 @@ class Trip:
         return self._done.wait(LIMIT_S)
 
     @property
-    def is_handed_in(self) -> bool:
-        """True if `handed_in` returns or raises without waiting."""
+    def is_submitted(self) -> bool:
+        """True if `await_submission` returns or raises without waiting."""
         return self._done.is_set()
 
     @property
     def is_refused(self) -> bool:
-        """True if `handed_in` raises without waiting."""
+        """True if `await_submission` raises without waiting."""
         return self._done.is_set() and self._error is not None
 
     def up(self, device: Device) -> None:
@@ -239,9 +239,9 @@ class Staging:
         trip = self._trips.get(handle)
         if trip is None:
             return int(self._poll(handle))
-        if not trip.is_handed_in:
+        if not trip.is_submitted:
             return 0
-        return 1 if trip.is_refused else int(self._poll(trip.handed_in()))
+        return 1 if trip.is_refused else int(self._poll(trip.await_submission()))
 
     def wait_and_clear(self, handle: int) -> None:
         """Wait for the operation, as the library's function; copies of results are queued on the current stream."""
@@ -249,7 +249,7 @@ class Staging:
         if trip is None:
             self._wait(handle)
             return
-        self._wait(trip.handed_in())
+        self._wait(trip.await_submission())
         trip.up(self.device)
 
 

@@ -52,7 +52,7 @@ class Clipping:
         self.total_norm = 0.0
         self._post, self._max_norm = post, max_norm
         self._gradients, self._counts = gradients, counts
-        self._stage = post.mail.rank
+        self._stage = post.communicator.rank
         self._lags = [0] * len(counts)
         # Norms in flight, oldest first, by stage.
         self._coming: list[deque[tuple[int, bytearray]]] = [deque() for _ in counts]

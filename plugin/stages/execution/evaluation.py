@@ -53,7 +53,7 @@ def joined(outputs: Sequence[Output], rows: int, tensors: Tensors) -> Output:
 
 def of_last_stage(post: Post, tensors: Tensors, output: Output | None) -> Any:
     """Return the last stage's output on all stages, in the model's structure and on their devices."""
-    last = post.mail.size - 1
+    last = post.communicator.size - 1
     if output is not None:
         hosts = [tensors.host(one) for one in output.tensors]
         signature = Signature(output.kind, tuple(tensors.form(one, False) for one in hosts))

@@ -95,7 +95,7 @@ class Executor:
         losses: Losses,
         mean: bool,
     ) -> None:
-        self.stage, self.stages = post.mail.rank, post.mail.size
+        self.stage, self.stages = post.communicator.rank, post.communicator.size
         self.most_held = 0
         self.most_copies = 1
         self.gaps: tuple[list[int], list[int]] = ([], [])
@@ -113,7 +113,7 @@ class Executor:
         self._versions: dict[int, tuple[list[int], list[int]]] = {}
         # On the last stage: sum of a mini-batch's losses so far; True if it is complete and not sent yet.
         self._total: Any = None
-        self._untold = False
+        self._unreported = False
         self._outputs: list[Output] = []
 
     @property
@@ -142,11 +142,11 @@ class Executor:
                     self._forward(one, one.microbatch % len(self._places), given)
                 elif one.kind is Kind.BACKWARD:
                     self._backward(one)
-                    self._tell()
+                    self._report_loss()
                 else:
                     self._update(one, given is None)
                 self._make_room()
-            self._tell()
+            self._report_loss()
 
     def evaluate(self, given: Given) -> None:
         """Do only forward passes, at the newest weights, and sum up the loss; nothing is in flight."""
@@ -169,7 +169,7 @@ class Executor:
                 outputs = self._passes.evaluate(flight)
                 self._hand_on(microbatch, given, flight, outputs, [False] * len(outputs))
                 self._make_room()
-            self._tell()
+            self._report_loss()
 
     def _expect(self, given: Given) -> None:
         """Expect the messages of a mini-batch's forward passes."""
@@ -219,7 +219,7 @@ class Executor:
         if self._last:
             loss = self._tensors.detached(outputs[0])
             self._total = loss if microbatch == 0 else self._total + loss
-            self._untold = microbatch == given.count - 1
+            self._unreported = microbatch == given.count - 1
             return None
         hosts = [self._tensors.host(each) for each in outputs]
         forms = [self._tensors.form(each, with_gradient) for each, with_gradient in zip(hosts, wanted, strict=True)]
@@ -227,11 +227,11 @@ class Executor:
         self._departures.send(microbatch, form, hosts)
         return form
 
-    def _tell(self) -> None:
+    def _report_loss(self) -> None:
         """Send the loss of a complete mini-batch, after more urgent messages."""
-        if self._untold:
-            self._untold = False
-            self._losses.tell(self._tensors.number(self._total))
+        if self._unreported:
+            self._unreported = False
+            self._losses.report(self._tensors.number(self._total))
 
     def _target(self, microbatch: int, given: Given) -> tuple[Any, float]:
         """Return the last stage's target, on its device, and the weight of this micro-batch's loss."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.stages.execution.posting import Mail
+from paceline.stages.execution.posting import Communicator
 
 
 class Grid:
@@ -38,33 +38,33 @@ class Grid:
         return [stage * self.replicas + replica for replica in range(self.replicas)]
 
 
-class PipelineMail:
-    """Messages within one of several pipelines: `rank` and peers are its stages, `ranks` those of `mail` by stage."""
+class PipelineCommunicator:
+    """Messages within one of several pipelines: `rank` and peers are its stages, `ranks` those of `communicator` by stage."""
 
-    def __init__(self, mail: Mail, ranks: Sequence[int]) -> None:
-        self._mail, self._ranks = mail, ranks
-        self.rank, self.size = ranks.index(mail.rank), len(ranks)
+    def __init__(self, communicator: Communicator, ranks: Sequence[int]) -> None:
+        self._communicator, self._ranks = communicator, ranks
+        self.rank, self.size = ranks.index(communicator.rank), len(ranks)
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         """Begin to send memory to a stage."""
-        return self._mail.send(self._ranks[peer], tag, data, size_bytes)
+        return self._communicator.send(self._ranks[peer], tag, data, size_bytes)
 
     def receive(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         """Begin to receive from a stage."""
-        return self._mail.receive(self._ranks[peer], tag, data, size_bytes)
+        return self._communicator.receive(self._ranks[peer], tag, data, size_bytes)
 
     def done(self, operation: int) -> bool:
         """Return True if the operation has ended."""
-        return self._mail.done(operation)
+        return self._communicator.done(operation)
 
     def wait(self, operation: int, limit_s: float | None = None) -> None:
         """Wait until the operation has ended."""
-        self._mail.wait(operation, limit_s)
+        self._communicator.wait(operation, limit_s)
 
-    def alarm(self, text: str) -> None:
+    def notify_failure(self, text: str) -> None:
         """End all pipelines with StageFailed."""
-        self._mail.alarm(text)
+        self._communicator.notify_failure(text)
 
     def close(self, limit_s: float | None = None) -> None:
         """Wait for all that is in flight, and close."""
-        self._mail.close(limit_s)
+        self._communicator.close(limit_s)

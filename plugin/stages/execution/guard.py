@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from paceline.errors import UsageError
-from paceline.native.mail import MailError
-from paceline.stages.execution.posting import Mail
+from paceline.native.communicator import CommunicatorError
+from paceline.stages.execution.posting import Communicator
 
 
 class Guard:
@@ -17,11 +17,11 @@ class Guard:
     `ended`: why the pipeline has ended; "" while it has not. `doing`: describes the current work for errors.
     """
 
-    def __init__(self, mail: Mail) -> None:
+    def __init__(self, communicator: Communicator) -> None:
         self.ended = ""
         self.doing: Callable[[], str] = lambda: "while it was built"
-        self.who = f"stage {mail.rank}"
-        self._mail = mail
+        self.who = f"stage {communicator.rank}"
+        self._communicator = communicator
         # An error that all ranks raise, before anything has changed.
         self._refusal: BaseException | None = None
 
@@ -42,11 +42,11 @@ class Guard:
             if self.ended or error is self._refusal:
                 raise
             self.ended = f"{type(error).__name__}: {error}".splitlines()[0]
-            if not isinstance(error, MailError):
+            if not isinstance(error, CommunicatorError):
                 where = f"{self.who.capitalize()} failed, {self.doing()}."
-                # The mail may have failed already; then only this error is raised.
-                with contextlib.suppress(MailError):
-                    self._mail.alarm(f"{where}\n{traceback.format_exc()}")
+                # The communicator may have failed already; then only this error is raised.
+                with contextlib.suppress(CommunicatorError):
+                    self._communicator.notify_failure(f"{where}\n{traceback.format_exc()}")
             raise
 
     @contextlib.contextmanager
@@ -54,7 +54,7 @@ class Guard:
         """Return a context whose errors are raised on all ranks before anything has changed: the pipeline continues."""
         try:
             yield
-        except MailError:
+        except CommunicatorError:
             raise
         except Exception as error:
             self._refusal = error

@@ -34,9 +34,9 @@ class Losses:
 
     def __init__(self, post: Post, grid: Grid, mean: bool, together: bool) -> None:
         self._post, self._grid, self._mean, self._always = post, grid, mean, together
-        self._rank = post.mail.rank
+        self._rank = post.communicator.rank
         self._coming: deque[_Loss] = deque()
-        self._untold: deque[_Loss] = deque()
+        self._unreported: deque[_Loss] = deque()
         self._newest = 0.0
         self.weight = 1.0
         self.begin()
@@ -45,27 +45,27 @@ class Losses:
         """Count mini-batches from 0 again, after all losses were returned; `together`: losses of all pipelines."""
         grid, (_, replica) = self._grid, self._grid.place(self._rank)
         heard = range(grid.replicas) if together or self._always else [replica]
-        self._tellers = [grid.pipeline(one)[-1] for one in heard]
+        self._reporters = [grid.pipeline(one)[-1] for one in heard]
         self._hearers = [rank for one in heard for rank in grid.pipeline(one) if rank != self._rank]
         self._known = 0
 
     def expect(self) -> None:
         """Expect one more loss."""
-        numbers = [bytearray(_NUMBERS.size) for _ in self._tellers]
-        pairs = zip(self._tellers, numbers, strict=True)
-        told = [self._post.receive_bytes(rank, Tag.LOSS, memory) for rank, memory in pairs if rank != self._rank]
-        loss = _Loss(numbers, told)
+        numbers = [bytearray(_NUMBERS.size) for _ in self._reporters]
+        pairs = zip(self._reporters, numbers, strict=True)
+        receives = [self._post.receive_bytes(rank, Tag.LOSS, memory) for rank, memory in pairs if rank != self._rank]
+        loss = _Loss(numbers, receives)
         self._coming.append(loss)
-        if self._rank in self._tellers:
-            self._untold.append(loss)
+        if self._rank in self._reporters:
+            self._unreported.append(loss)
 
-    def tell(self, loss: float) -> None:
+    def report(self, loss: float) -> None:
         """Send the loss of the next mini-batch, on the last stage."""
         self._post.sweep()
-        told = _NUMBERS.pack(loss, self.weight)
-        self._untold.popleft().numbers[self._tellers.index(self._rank)][:] = told
+        packed = _NUMBERS.pack(loss, self.weight)
+        self._unreported.popleft().numbers[self._reporters.index(self._rank)][:] = packed
         for rank in self._hearers:
-            self._post.send_bytes(rank, Tag.LOSS, told)
+            self._post.send_bytes(rank, Tag.LOSS, packed)
 
     def of(self, minibatch: int) -> float:
         """Return the loss of a mini-batch, not earlier than the last one returned. Waits for it.

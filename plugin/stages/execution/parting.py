@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 
-from paceline.native.mail import HorovodEnded
+from paceline.native.communicator import HorovodEnded
 from paceline.stages.execution.posting import Post, Tag
 
 
 def part(post: Post) -> None:
     """Wait until all messages were sent, on all ranks; each may call hvd.shutdown() then.
 
-    Raises StageLost, which names it, if a rank does not come here within the mail's limit.
+    Raises StageLost, which names it, if a rank does not come here within the communicator's limit.
     """
     post.finish()
     _all_come(post)
@@ -25,8 +25,8 @@ def part(post: Post) -> None:
 
 
 def _all_come(post: Post) -> None:
-    if post.mail.rank == 0:
-        others = range(1, post.mail.size)
+    if post.communicator.rank == 0:
+        others = range(1, post.communicator.size)
         post.wait([post.receive_bytes(other, Tag.PARTING, bytearray(1)) for other in others])
         for other in others:
             post.send_bytes(other, Tag.PARTING, b".")

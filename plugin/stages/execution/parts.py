@@ -59,10 +59,10 @@ def put_together(
     clipping = None
     if settings.max_norm is not None:
         clipping = Clipping(post, settings.max_norm, gradients, counts)
-    tau_forward, _ = delays(settings.schedule_of(post.mail.size))[post.mail.rank]
+    tau_forward, _ = delays(settings.schedule_of(post.communicator.size))[post.communicator.rank]
     updates = Updates(weights, step, gradients, clipping, settings.annealing_steps, tau_forward, ties)
     mean = settings.loss_reduction == "mean"
     if losses is None:
-        losses = Losses(post, Grid(post.mail.size, 1), mean, together=True)
+        losses = Losses(post, Grid(post.communicator.size, 1), mean, together=True)
     executor = Executor(post, tensors, settings.n_microbatches, weights, passes, updates, losses, mean)
     return Parts(optimizer, clipping, correction, passes, updates, losses, executor, nesterov)

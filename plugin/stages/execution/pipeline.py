@@ -10,14 +10,14 @@ from typing import Any
 
 from paceline import renamed
 from paceline.errors import UsageError
+from paceline.native.communicator import Communicator
 from paceline.native.library import loaded
-from paceline.native.mail import Mail
 from paceline.native.world import world
 from paceline.stages.execution import posting
 from paceline.stages.execution.batches import Microbatches
 from paceline.stages.execution.evaluation import joined, of_last_stage
 from paceline.stages.execution.executor import Given
-from paceline.stages.execution.grid import Grid, PipelineMail
+from paceline.stages.execution.grid import Grid, PipelineCommunicator
 from paceline.stages.execution.guard import Guard
 from paceline.stages.execution.losses import Losses
 from paceline.stages.execution.parting import part
@@ -37,7 +37,7 @@ class _Made(Counter[int]):
 class StagedTraining(ABC):
     """Training steps of a schedule on one stage. A subclass builds its stage between `_meet` and `_equip`.
 
-    `library`: "torch" or "tensorflow", whose Horovod connects the ranks of `process_set` if there is no `mail`.
+    `library`: "torch" or "tensorflow", whose Horovod connects the ranks of `process_set` if there is no `communicator`.
     """
 
     _settings: Settings
@@ -49,17 +49,19 @@ class StagedTraining(ABC):
         renamed.refuse_keywords(cls.__name__, given)
         return super().__new__(cls)
 
-    def __init__(self, library: str, process_set: Any, mail: posting.Mail | None) -> None:
+    def __init__(self, library: str, process_set: Any, communicator: posting.Communicator | None) -> None:
         set_id = process_set.process_set_id
-        self._mail: posting.Mail = Mail(loaded(library), set_id) if mail is None else mail
-        self._guard = Guard(self._mail)
+        self._communicator: posting.Communicator = (
+            Communicator(loaded(library), set_id) if communicator is None else communicator
+        )
+        self._guard = Guard(self._communicator)
         self._take_place(1)
-        self._own_connections = None if mail is not None else (loaded(library), set_id)
+        self._own_connections = None if communicator is not None else (loaded(library), set_id)
 
     def _take_place(self, replicas: int) -> None:
         """Divide the ranks into `replicas` pipelines. Raises UsageError if that is impossible."""
-        self._grid = Grid(self._mail.size, replicas)
-        self.stage, self.replica = self._grid.place(self._mail.rank)
+        self._grid = Grid(self._communicator.size, replicas)
+        self.stage, self.replica = self._grid.place(self._communicator.rank)
         self.stages, self.replicas = self._grid.stages, replicas
         if replicas > 1:
             self._guard.who = f"stage {self.stage} of replica {self.replica}"
@@ -70,15 +72,15 @@ class StagedTraining(ABC):
         if self._own_connections is not None:
             library, set_id = self._own_connections
             before = world(library).of(_Made)[set_id]
-        meet(Post(self._mail), _tried(lambda: {**asked(), "pipelines before": before}))
+        meet(Post(self._communicator), _tried(lambda: {**asked(), "pipelines before": before}))
         if self._own_connections is not None:
             world(library).of(_Made)[set_id] = before + 1
         # Each pipeline has its own range of tags.
         first_tag = before * len(posting.Tag)
-        self._everyone = Post(self._mail, first_tag)
+        self._everyone = Post(self._communicator, first_tag)
         self._post = self._everyone
         if self.replicas > 1:
-            self._post = Post(PipelineMail(self._mail, self._grid.pipeline(self.replica)), first_tag)
+            self._post = Post(PipelineCommunicator(self._communicator, self._grid.pipeline(self.replica)), first_tag)
 
     def _agree(self, asked: Callable[[], tuple[dict[str, Any], Any]], doing: str = "build its stage") -> list[Any]:
         """Wait for all ranks, as `_meet`; return the own values of all ranks.
@@ -267,7 +269,7 @@ class StagedTraining(ABC):
             with self._guard():
                 self._post.finish()
                 part(self._everyone)
-                self._mail.close()
+                self._communicator.close()
             self._guard.ended = "It was closed."
 
     def _settle(self) -> None:  # noqa: B027

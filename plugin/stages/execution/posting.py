@@ -32,8 +32,8 @@ class Tag(enum.IntEnum):
     TIE = 10
 
 
-class Mail(Protocol):
-    """Point-to-point messages between the ranks of a process set: paceline.native.mail."""
+class Communicator(Protocol):
+    """Point-to-point messages between the ranks of a process set: paceline.native.communicator."""
 
     rank: int
     size: int
@@ -54,7 +54,7 @@ class Mail(Protocol):
         """Wait until the operation has ended."""
         ...
 
-    def alarm(self, text: str) -> None:
+    def notify_failure(self, text: str) -> None:
         """End all ranks with StageFailed."""
         ...
 
@@ -64,10 +64,10 @@ class Mail(Protocol):
 
 
 class Post:
-    """Sends and receives of memory and bytes between stages over a mail; `first_tag` separates pipelines."""
+    """Sends and receives of memory and bytes between stages over a communicator; `first_tag` separates pipelines."""
 
-    def __init__(self, mail: Mail, first_tag: int = 0) -> None:
-        self.mail = mail
+    def __init__(self, communicator: Communicator, first_tag: int = 0) -> None:
+        self.communicator = communicator
         self._first = first_tag
         self._sent: deque[tuple[int, int, object]] = deque()
         self._sent_bytes = 0
@@ -75,45 +75,45 @@ class Post:
     def send(self, peer: int, tag: Tag, memory: Memory) -> None:
         """Begin to send memory, unless it is empty; it must not change until it was sent."""
         if memory.size_bytes:
-            operation = self.mail.send(peer, self._first + tag, memory.address, memory.size_bytes)
+            operation = self.communicator.send(peer, self._first + tag, memory.address, memory.size_bytes)
             self._hold(operation, memory.size_bytes, memory)
 
     def send_bytes(self, peer: int, tag: Tag, data: bytes | bytearray) -> None:
         """Begin to send bytes, which must not change any more; empty ones make no message."""
         if data:
-            self._hold(self.mail.send(peer, self._first + tag, data), len(data), data)
+            self._hold(self.communicator.send(peer, self._first + tag, data), len(data), data)
 
     def receive(self, peer: int, tag: Tag, memory: Memory) -> int | None:
         """Begin to receive into memory. Returns None if it is empty, so that there is no message."""
         if not memory.size_bytes:
             return None
-        return self.mail.receive(peer, self._first + tag, memory.address, memory.size_bytes)
+        return self.communicator.receive(peer, self._first + tag, memory.address, memory.size_bytes)
 
     def receive_bytes(self, peer: int, tag: Tag, memory: bytearray) -> int:
         """Begin to receive into `memory`."""
-        return self.mail.receive(peer, self._first + tag, memory)
+        return self.communicator.receive(peer, self._first + tag, memory)
 
     def wait(self, operations: Sequence[int | None]) -> None:
-        """Wait for all operations. Raises what the mail raises for a lost rank or a failure notice."""
+        """Wait for all operations. Raises what the communicator raises for a lost rank or a failure notice."""
         for operation in operations:
             if operation is not None:
-                self.mail.wait(operation)
+                self.communicator.wait(operation)
 
     def done(self, operation: int) -> bool:
         """Return True if a receive has ended."""
-        return self.mail.done(operation)
+        return self.communicator.done(operation)
 
     def sweep(self) -> None:
         """Release the memory of sent messages, once enough is held."""
         if self._sent_bytes < _HELD_BYTES and len(self._sent) < _HELD_MESSAGES:
             return
-        while self._sent and self.mail.done(self._sent[0][0]):
+        while self._sent and self.communicator.done(self._sent[0][0]):
             self._give_back()
 
     def finish(self) -> None:
         """Wait until all messages were sent."""
         while self._sent:
-            self.mail.wait(self._sent[0][0])
+            self.communicator.wait(self._sent[0][0])
             self._give_back()
 
     def _hold(self, operation: int, size_bytes: int, memory: object) -> None:

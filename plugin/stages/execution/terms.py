@@ -52,14 +52,14 @@ def _problem_and_remedy(error: Exception) -> tuple[str, str]:
 def gathered(post: Post, text: str) -> list[str]:
     """Return the text of each rank, in the order of ranks; waits for all."""
     said = text.encode()
-    others = [rank for rank in range(post.mail.size) if rank != post.mail.rank]
+    others = [rank for rank in range(post.communicator.size) if rank != post.communicator.rank]
     for other in others:
         send_text(post, other, Tag.TERMS, said)
-    found = {post.mail.rank: text}
+    found = {post.communicator.rank: text}
     for other in others:
         found[other] = receive_text(post, other, Tag.TERMS).decode()
     post.finish()
-    return [found[rank] for rank in range(post.mail.size)]
+    return [found[rank] for rank in range(post.communicator.size)]
 
 
 def receive_text(post: Post, peer: int, tag: Tag) -> bytes:

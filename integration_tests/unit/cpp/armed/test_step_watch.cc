@@ -33,12 +33,12 @@ struct Machine : events::Machine {
     On("keep", [this] { kept = watch.step(); });
     On("known_plan", [this](int64_t groups) { return Follow(groups, kept); });
     On("complete", [this] { return Ended(true); });
-    On("given_up", [this] { return Ended(false); });
+    On("fallback", [this] { return Ended(false); });
     On("size", [this] { return watch.step().size(); });
     On("first", [this] { return watch.first(); });
     On("why", [this] {
-      const std::array names = {"nothing", "no_plan", "watching", "incomplete", "order",
-                                "between", "unequal", "unfit",    "gave_up"};
+      const std::array names = {"nothing", "no_plan", "watching", "incomplete",        "order",
+                                "between", "unequal", "unfit",    "too_many_fallbacks"};
       return names.at(static_cast<size_t>(watch.why()));
     });
   }
@@ -81,15 +81,18 @@ constexpr events::Case kCases[] = {
     {"groups of several messages", "plan3:watching aAbcCaAbcCaAbcC:armed first:2 a:armed A:running complete:armed"},
     {"a message that cannot be carried", "plan2:watching a!a!a!a!a!a!a!a!a!a!:watching why:unfit"},
     {"another message than the next is a strike, and too many are the end, until the next plan",
-     "plan3:watching abcabcabc:armed b:watching abcabcabc:armed b:watching abcabcabc:armed b:off why:gave_up "
+     "plan3:watching abcabcabc:armed b:watching abcabcabc:armed b:watching abcabcabc:armed b:off "
+     "why:too_many_fallbacks "
      "plan3:watching abcabcabc:armed"},
     {"a message that differs from that of the steps before is a strike, too",
-     "plan3:watching abcabcabc:armed A:watching abcabcabc:armed A:watching abcabcabc:armed A:off why:gave_up"},
+     "plan3:watching abcabcabc:armed A:watching abcabcabc:armed A:watching abcabcabc:armed A:off "
+     "why:too_many_fallbacks"},
     {"a message that was not to be negotiated is a strike, too",
-     "plan3:watching abcabcabc:armed ab:watching abcabcabc:armed ab:watching abcabcabc:armed ab:off why:gave_up"},
+     "plan3:watching abcabcabc:armed ab:watching abcabcabc:armed ab:watching abcabcabc:armed ab:off "
+     "why:too_many_fallbacks"},
     {"a step that is given up is a strike, too; what was left of it is negotiated",
-     "plan2:watching ababab:armed a:running given_up:watching b:watching ababab:armed a:running given_up:watching "
-     "b:watching ababab:armed a:running given_up:off why:gave_up"},
+     "plan2:watching ababab:armed a:running fallback:watching b:watching ababab:armed a:running fallback:watching "
+     "b:watching ababab:armed a:running fallback:off why:too_many_fallbacks"},
 };
 
 }  // namespace
@@ -121,7 +124,7 @@ TEST_CASE("strikes are forgiven") {
   Machine machine;
   machine.Play("plan2:watching ababab:armed");
   for (int round = 0; round < 3 * StepWatch::kMostStrikes; ++round) {
-    machine.Play("a:running given_up:watching bababab:armed");
+    machine.Play("a:running fallback:watching bababab:armed");
     for (int step = 0; step < StepWatch::kForgiving; ++step) {
       machine.Play("a:running complete:armed");
     }

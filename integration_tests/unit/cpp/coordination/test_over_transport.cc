@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "bridge/coordination/parcels.h"
+#include "bridge/coordination/control_messages.h"
 #include "bridge/coordination/rounds.h"
 #include "bridge/lost_rank.h"
 #include "coordination/threads.h"
@@ -17,8 +17,8 @@
 
 namespace {
 
+using horovod::paceline::ControlMessages;
 using horovod::paceline::LostRank;
-using horovod::paceline::Parcels;
 using horovod::paceline::Rounds;
 using paceline::core::BitOperation;
 using paceline::core::RoundMessage;
@@ -139,22 +139,22 @@ TEST_CASE("texts of any length go to the first rank and to all, in order") {
       return std::string(bytes, static_cast<char>('a' + (rank + round) % 26));
     };
     Run(size, [&](int32_t rank) {
-      Parcels parcels(Make(post, rank, size));
+      ControlMessages control_messages(Make(post, rank, size));
       const std::vector<size_t> lengths = {0, 1, 4095, 4096, 4097, 100000};
       for (int round = 0; round < 30; ++round) {
         const auto of = [&](int32_t other) { return lengths[static_cast<size_t>(other + round) % lengths.size()]; };
         if (rank == 0) {
-          const auto all = parcels.Gather();
+          const auto all = control_messages.Gather();
           for (int32_t other = 1; other < size; ++other) {
             wrong += all[static_cast<size_t>(other)] == text(other, round, of(other)) ? 0 : 1;
           }
-          parcels.Tell(text(0, round, of(0)));
+          control_messages.Broadcast(text(0, round, of(0)));
         } else {
-          parcels.Send(text(rank, round, of(rank)));
-          wrong += parcels.Receive() == text(0, round, of(0)) ? 0 : 1;
+          control_messages.Send(text(rank, round, of(rank)));
+          wrong += control_messages.Receive() == text(0, round, of(0)) ? 0 : 1;
         }
       }
-      parcels.Leave();
+      control_messages.Leave();
     });
     CHECK(wrong == 0);
   }

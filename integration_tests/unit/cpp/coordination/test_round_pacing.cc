@@ -22,7 +22,7 @@ struct Machine : events::Machine {
     CHECK(pacing.Due() <= kStart);
     pacing.Entered(kStart);
     On("set", [this](int64_t cycle, int64_t idle) { pacing.Set(milliseconds(cycle), milliseconds(idle)); });
-    On("in", [this] { return Sooner(pacing.HandedIn()); });
+    On("in", [this] { return Sooner(pacing.Submitted()); });
     On("wait", [this] { return Sooner(pacing.WaitedFor()); });
     On("held", [this](int64_t ms) { return Sooner(pacing.Held(At(ms))); });
     On("called", [this](int64_t ms) { return pacing.Called(At(ms)); });

@@ -116,12 +116,12 @@ TEST_CASE("one rank that begins wakes all the others") {
           }
         }
         if (ended[rank] < all[rank].size()) {
-          bool told = true;
+          bool notified = true;
           for (const auto peer : all[rank][ended[rank]].from) {
-            told = told && awake[static_cast<size_t>(peer)] && ended[static_cast<size_t>(peer)] >= ended[rank];
+            notified = notified && awake[static_cast<size_t>(peer)] && ended[static_cast<size_t>(peer)] >= ended[rank];
           }
-          ended[rank] += told ? 1 : 0;
-          changed = changed || told;
+          ended[rank] += notified ? 1 : 0;
+          changed = changed || notified;
         }
       }
     }

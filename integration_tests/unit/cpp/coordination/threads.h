@@ -44,7 +44,7 @@ class ThreadTransport : public Transport {
     const auto* first = static_cast<const uint8_t*>(data);
     post_.sent[{rank_, peer, tag}].emplace_back(first, first + bytes);
     post_.changed.notify_all();
-    told_.push_back(++made_);
+    completed_.push_back(++made_);
     return made_;
   }
   uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) override {
@@ -59,7 +59,7 @@ class ThreadTransport : public Transport {
     }
     return until > Clock::now() && post_.changed.wait_until(lock, until, [&] { return Ended(completion); });
   }
-  void GiveUp() override {
+  void Abort() override {
     const std::lock_guard<std::mutex> lock(post_.mutex);
     post_.closed = true;
     post_.changed.notify_all();
@@ -75,9 +75,9 @@ class ThreadTransport : public Transport {
   };
 
   bool Ended(Completion& completion) {
-    if (!told_.empty()) {
-      completion = {told_.back(), "", false};
-      told_.pop_back();
+    if (!completed_.empty()) {
+      completion = {completed_.back(), "", false};
+      completed_.pop_back();
       return true;
     }
     for (auto at = posted_.begin(); at != posted_.end(); ++at) {  // the first that was posted under a tag comes first
@@ -105,7 +105,7 @@ class ThreadTransport : public Transport {
   const int32_t rank_, size_;
   const std::chrono::milliseconds limit_;
   uint64_t made_ = 0;
-  std::vector<uint64_t> told_;
+  std::vector<uint64_t> completed_;
   std::map<uint64_t, Posted> posted_;
 };
 

@@ -1,5 +1,5 @@
 // The watch of peers in one process and with a rank 2 that dies or stops. Those of rank 0 are in
-// integration_tests/faults: test_dead_ranks.py and test_mail.py.
+// integration_tests/faults: test_dead_ranks.py and test_communicator.py.
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -226,7 +226,7 @@ std::vector<std::string> AllCall(const std::vector<PeerWatch*>& watches) {
   std::vector<std::string> found(watches.size());
   std::vector<std::thread> threads;
   for (size_t n = 0; n < watches.size(); ++n) {
-    threads.emplace_back([&, n] { found[n] = watches[n]->CallRoll(); });
+    threads.emplace_back([&, n] { found[n] = watches[n]->CheckLiveness(); });
   }
   for (auto& thread : threads) {
     thread.join();
@@ -237,7 +237,7 @@ std::vector<std::string> AllCall(const std::vector<PeerWatch*>& watches) {
 TEST_CASE("all answer the roll, whoever asks, as often as they like and at once") {
   auto ranks = Connect(4, 4);
   for (auto& rank : ranks) {
-    CHECK(rank->watch->CallRoll().empty());
+    CHECK(rank->watch->CheckLiveness().empty());
   }
   for (int turn = 0; turn < 20; ++turn) {
     std::vector<PeerWatch*> all;
@@ -255,18 +255,18 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
   const auto child = ForkTwo(channel);
   auto ranks = Connect(3, 2, channel.to(), std::chrono::seconds(2));
   Stop(child);
-  SUBCASE("rank 0 asks") { ranks[0]->watch->CallRoll(); }
-  SUBCASE("another rank asks") { ranks[1]->watch->CallRoll(); }
+  SUBCASE("rank 0 asks") { ranks[0]->watch->CheckLiveness(); }
+  SUBCASE("another rank asks") { ranks[1]->watch->CheckLiveness(); }
   SUBCASE("both ask") { AllCall({ranks[0]->watch.get(), ranks[1]->watch.get()}); }
   SUBCASE("it goes on before the limit") {
     std::string found = "not called";
-    std::thread calling([&] { found = ranks[1]->watch->CallRoll(); });
+    std::thread calling([&] { found = ranks[1]->watch->CheckLiveness(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     kill(child, SIGCONT);
     calling.join();
     CHECK(found.empty());
     Stop(child);
-    ranks[1]->watch->CallRoll();
+    ranks[1]->watch->CheckLiveness();
   }
   const std::string expected = "Rank 2 (process " + std::to_string(child) + " on host ";
   for (auto& rank : ranks) {
@@ -283,9 +283,9 @@ TEST_CASE("what a rank has failed of is heard before its answer to the roll") {
   for (int turn = 0; turn < 300; ++turn) {
     auto ranks = Connect(3, 3);
     const int32_t failing = turn % 3;
-    std::thread before([&] { ranks[(failing + 1) % 3]->watch->CallRoll(); });  // a call that goes on meanwhile
+    std::thread before([&] { ranks[(failing + 1) % 3]->watch->CheckLiveness(); });  // a call that goes on meanwhile
     ranks[failing]->watch->Fail("no more room");
-    const auto news = ranks[(failing + 2) % 3]->watch->CallRoll();
+    const auto news = ranks[(failing + 2) % 3]->watch->CheckLiveness();
     before.join();
     REQUIRE(news == "Rank " + std::to_string(failing) + " could not go on: no more room");
   }
@@ -294,10 +294,10 @@ TEST_CASE("what a rank has failed of is heard before its answer to the roll") {
 TEST_CASE("who has left is not called, and without rank 0 nobody can be") {
   auto ranks = Connect(3, 3);
   ranks[1]->watch.reset();
-  CHECK(ranks[2]->watch->CallRoll().empty());
-  CHECK(ranks[0]->watch->CallRoll().empty());
+  CHECK(ranks[2]->watch->CheckLiveness().empty());
+  CHECK(ranks[0]->watch->CheckLiveness().empty());
   ranks[0]->watch.reset();
-  CHECK(ranks[2]->watch->CallRoll().empty());
+  CHECK(ranks[2]->watch->CheckLiveness().empty());
   CHECK(ranks[2]->times == 0);
 }
 

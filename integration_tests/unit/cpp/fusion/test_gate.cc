@@ -15,13 +15,13 @@ using Numbers = std::vector<int32_t>;
 
 namespace {
 
-constexpr int64_t kPatience = 100;
+constexpr int64_t kTimeout = 100;
 
 // A gate and its clock. Results are the tensors that are let through.
 struct Machine : events::Machine {
   Machine() {
     On("plan", [this](const std::vector<int64_t>& group_of) {
-      return gate.Follow({group_of.begin(), group_of.end()}, {}, {}, kPatience);
+      return gate.Follow({group_of.begin(), group_of.end()}, {}, {}, kTimeout);
     });
     On("in", [this](int32_t tensor) { return gate.Arrive(tensor); });
     On("done", [this](int32_t tensor) { gate.Performed(tensor); });
@@ -98,7 +98,7 @@ TEST_CASE("a plan keeps its rounds in line with the steps") {
     reduced = {true, true};
     step = "in1 in0:1,0 done0 done1";
   }
-  CHECK(machine.gate.Follow(group_of, reduced, earlier, kPatience).empty());
+  CHECK(machine.gate.Follow(group_of, reduced, earlier, kTimeout).empty());
   machine.Play(rest);
   for (int n = 0; n < 5; ++n) {
     machine.Play(step);
@@ -156,7 +156,7 @@ TEST_CASE("whatever comes goes exactly once, in any order and under any plans") 
         reduced[t] = random() % 2 == 0;  // right or wrong
         earlier[t] = random() % 2 == 0;
       }
-      let(gate.Follow(group_of, reduced, earlier, kPatience));
+      let(gate.Follow(group_of, reduced, earlier, kTimeout));
     }
     Numbers order(kTensors);
     std::iota(order.begin(), order.end(), 0);
@@ -166,7 +166,7 @@ TEST_CASE("whatever comes goes exactly once, in any order and under any plans") 
       inside[tensor] = 1;
       let(gate.Arrive(tensor));
     }
-    let(machine.WaitFor(kPatience));
+    let(machine.WaitFor(kTimeout));
     REQUIRE(gate.Release().empty());
     REQUIRE(std::count(inside.begin(), inside.end(), 1) == 0);
     for (const int32_t tensor : order) {

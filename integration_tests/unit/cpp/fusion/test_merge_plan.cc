@@ -24,7 +24,7 @@ MergePlan Plan(std::vector<int32_t> group_of) {
   MergePlan plan;
   plan.version = 1;
   plan.active = true;
-  plan.patience_s = 0.25;
+  plan.timeout_s = 0.25;
   plan.group_of = std::move(group_of);
   return plan;
 }
@@ -35,7 +35,7 @@ TEST_CASE("a plan is read from the values that ranks combine") {
   const auto plan = DecodePlan(kExample);
   CHECK(plan.version == 3);
   CHECK(plan.active);
-  CHECK(plan.patience_s == 0.25);
+  CHECK(plan.timeout_s == 0.25);
   CHECK(plan.expected[0] == -1);
   CHECK(plan.expected[1] == 0.5);
   CHECK(plan.expected[2] == 0);
@@ -76,8 +76,8 @@ TEST_CASE("a plan says which tensors go together, and for how long one waits for
   CHECK(plan.Group(0) == plan.Group(3));
   CHECK(plan.Group(0)->names == std::vector<std::string>{"a", "d"});
   CHECK(plan.Group(2)->names == std::vector<std::string>{"c"});
-  CHECK(plan.Group(2)->patience_ns == 250'000'000);
-  CHECK(plan.patience_ns() == 250'000'000);
+  CHECK(plan.Group(2)->timeout_ns == 250'000'000);
+  CHECK(plan.timeout_ns() == 250'000'000);
 }
 
 TEST_CASE("tensors that are not known, or came after the plan, go alone") {

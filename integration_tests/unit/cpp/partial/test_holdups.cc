@@ -8,12 +8,12 @@ using paceline::core::Holdups;
 
 namespace {
 
-constexpr int64_t kPatience = 50;
+constexpr int64_t kTimeout = 50;
 
 }  // namespace
 
 TEST_CASE("a full operation of any set makes a rank absent from all of them, once it has lasted") {
-  Holdups holdups(kPatience);
+  Holdups holdups(kTimeout);
   holdups.Began(1, "f", false, 100);
   for (const int32_t set : {0, 1, 2}) {
     CHECK_FALSE(holdups.Absent(set, 150));
@@ -28,7 +28,7 @@ TEST_CASE("a full operation of any set makes a rank absent from all of them, onc
 }
 
 TEST_CASE("a partial call is a vote in its own set and holds the rank up in others") {
-  Holdups holdups(kPatience);
+  Holdups holdups(kTimeout);
   holdups.Began(1, "p", true, 100);
   CHECK(holdups.Absent(0, 151));
   CHECK_FALSE(holdups.Absent(1, 151));
@@ -40,7 +40,7 @@ TEST_CASE("a partial call is a vote in its own set and holds the rank up in othe
 }
 
 TEST_CASE("the oldest counts, in whatever order they end, and a name can come again") {
-  Holdups holdups(kPatience);
+  Holdups holdups(kTimeout);
   for (int n = 0; n < 10; ++n) {
     holdups.Began(0, std::to_string(n), false, 100 + n);
   }
@@ -58,7 +58,7 @@ TEST_CASE("the oldest counts, in whatever order they end, and a name can come ag
 }
 
 TEST_CASE("a set that is gone holds nobody up") {
-  Holdups holdups(kPatience);
+  Holdups holdups(kTimeout);
   holdups.Began(2, "f", false, 100);
   holdups.Began(2, "p", true, 100);
   holdups.Forget(2);

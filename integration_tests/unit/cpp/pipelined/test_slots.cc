@@ -21,9 +21,9 @@ struct Model {
       slots[todo.exchange] = brought;
     }
     if (todo.start >= 0) {
-      REQUIRE_FALSE(travelling);
+      REQUIRE_FALSE(in_flight);
       REQUIRE(slots.at(todo.start) == performed);  // in the order of the calls
-      travelling = true;
+      in_flight = true;
     }
   }
 
@@ -34,8 +34,8 @@ struct Model {
   }
 
   void Performed() {
-    REQUIRE(travelling);
-    travelling = false;
+    REQUIRE(in_flight);
+    in_flight = false;
     ++performed;
     Do(pipeline.Performed());
   }
@@ -44,7 +44,7 @@ struct Model {
   std::map<int32_t, int> slots;
   std::vector<std::optional<int>> answers;
   int calls = 0, performed = 0, brought = -1;
-  bool travelling = false;
+  bool in_flight = false;
 };
 
 }  // namespace
@@ -56,7 +56,7 @@ TEST_CASE("every call is answered with the result of K - 1 calls ago, at once or
       Model model(k);
       while (model.calls < 40) {
         const bool may_call = !model.pipeline.waiting();
-        if (may_call && (!model.travelling || random() % 2 == 0)) {
+        if (may_call && (!model.in_flight || random() % 2 == 0)) {
           model.Call();
         } else {
           model.Performed();
@@ -77,7 +77,7 @@ TEST_CASE("what is in flight can be taken out and put into a run that goes on as
       Model model(k);
       for (int call = 0; call < calls; ++call) {
         model.Call();
-        while (model.travelling) {
+        while (model.in_flight) {
           model.Performed();
         }
       }
@@ -94,7 +94,7 @@ TEST_CASE("what is in flight can be taken out and put into a run that goes on as
       next.calls = next.performed = model.calls;
       for (int call = 0; call < 2 * k; ++call) {
         next.Call();
-        while (next.travelling) {
+        while (next.in_flight) {
           next.Performed();
         }
         const int expected = calls + call - (k - 1);

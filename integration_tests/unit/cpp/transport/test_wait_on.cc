@@ -25,7 +25,7 @@ class Woken : public Transport {
     completion.operation = 7;
     return times_ >= 0 && times_-- == 0;
   }
-  void GiveUp() override {}
+  void Abort() override {}
 
  private:
   int times_;

@@ -30,8 +30,8 @@ JOB = "a test's"
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (hub, member):
-        monkeypatch.setattr(module, "PATIENCE_S", 0.5)
-        monkeypatch.setattr(module, "TELL_S", (0.3, 0.6))
+        monkeypatch.setattr(module, "PORT_TIMEOUT_S", 0.5)
+        monkeypatch.setattr(module, "REPORT_S", (0.3, 0.6))
     monkeypatch.setattr(hub, "SETTLE_S", 0.3)
     monkeypatch.setattr(member, "MARGIN_S", 1.0)
 
@@ -72,7 +72,7 @@ def meet(*tasks: Identity, limit_s: float = 20) -> list[Any]:
         return [*pool.map(one, tasks), said]
 
 
-def test_who_is_missing_is_told_to_all(port: int) -> None:
+def test_who_is_missing_is_reported_to_all(port: int) -> None:
     with hub_of(4, port, limit_s=1.0):
         first, second, said = meet(task(0, 4, port), task(2, 4, port))
     for error in (first, second):
@@ -185,7 +185,7 @@ def given(flags: str, rank: int, size: int) -> Given:
 
 
 @pytest.mark.parametrize("name", tasks.TASKS)
-def test_every_scheduler_tells_its_tasks_who_they_are(name: str) -> None:
+def test_every_scheduler_identifies_its_tasks(name: str) -> None:
     variables, flags = tasks.TASKS[name]
     found = [identity.find(variables(rank, 4), given(flags, rank, 4)) for rank in range(4)]
     assert [(one.rank, one.size) for one in found] == [(rank, 4) for rank in range(4)]

@@ -62,8 +62,8 @@ def check_mpirun(case: Case, words: list[str]) -> None:
     wait, before = words[: words.index("mpirun")], words[words.index("mpirun") : -len(COMMAND)]
     assert (wait[:2], wait[3:]) == (["/bin/sh", "-c"], ["sh"])
     assert before[:3] == ["mpirun", "-np", str(case.ranks)]
-    handed_on = [after for word, after in itertools.pairwise(before) if word == "-x"]
-    assert {VARIABLE[0], "PACELINE_FUSION", "PATH", "HOROVOD_CONTROLLER=mpi"} <= set(handed_on)
+    forwarded = [after for word, after in itertools.pairwise(before) if word == "-x"]
+    assert {VARIABLE[0], "PACELINE_FUSION", "PATH", "HOROVOD_CONTROLLER=mpi"} <= set(forwarded)
 
 
 def check_resources(case: Case, part: dict[str, Any]) -> None:
@@ -141,16 +141,16 @@ def test_failure_of_a_rank_is_the_pods(tmp_path: Path) -> None:
 
 def test_pod_that_is_asked_to_end_asks_its_ranks(tmp_path: Path) -> None:
     script = pod_script(printed("kubernetes", "--image", "a", "--ranks-per-node", "2", "x"))
-    told = tmp_path / "told"
-    begun = f"trap 'echo ended >>{told}; exit 143' TERM\necho begun >>{told}\n"
+    log = tmp_path / "log"
+    begun = f"trap 'echo ended >>{log}; exit 143' TERM\necho begun >>{log}\n"
     script_of_a_rank = f"#!/bin/bash\n{begun}for ((n = 0; n < 600; n++)); do sleep 0.1; done\n"
     environment = stand_in(tmp_path, script_of_a_rank)
     pod = subprocess.Popen(["/bin/bash", "-c", script], env=environment, start_new_session=True)
-    while not told.exists() or told.read_text().count("begun") < 2:
+    while not log.exists() or log.read_text().count("begun") < 2:
         time.sleep(0.01)
     pod.terminate()
     assert pod.wait(timeout=60) == 143
-    assert told.read_text().count("ended") == 2
+    assert log.read_text().count("ended") == 2
 
 
 @pytest.mark.parametrize("kind", ["mpijob", "trainjob"])

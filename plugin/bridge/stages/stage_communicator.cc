@@ -1,4 +1,4 @@
-#include "bridge/stages/mail.h"
+#include "bridge/stages/stage_communicator.h"
 
 #include <chrono>
 #include <sstream>
@@ -11,10 +11,10 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr auto* kAnew = "Horovod began anew since this mail was opened. Open another one after each hvd.init().";
+constexpr auto* kOtherWorld = "Horovod was initialised again since this communicator was opened. Open another one after each hvd.init().";
 constexpr auto* kShutDown =
-    "Horovod was shut down, by this rank or by one that came to its end. Close the mail on all ranks before that.";
-constexpr auto* kClosed = "The mail is closed.";
+    "Horovod was shut down, by this rank or by one that came to its end. Close the communicator on all ranks before that.";
+constexpr auto* kClosed = "The communicator is closed.";
 
 Clock::time_point In(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -22,7 +22,7 @@ Clock::time_point In(double seconds) {
 
 }  // namespace
 
-Mail::Mail(std::unique_ptr<Transport> transport, MailPlace place, const WorldEnd& end)
+StageCommunicator::StageCommunicator(std::unique_ptr<Transport> transport, CommunicatorPlace place, const WorldEnd& end)
     : place_(std::move(place)),
       end_(end),
       rank_(transport->rank()),
@@ -31,17 +31,17 @@ Mail::Mail(std::unique_ptr<Transport> transport, MailPlace place, const WorldEnd
       transport_(std::move(transport)),
       poster_(std::make_unique<::paceline::core::Worker>()) {}
 
-int64_t Mail::Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) {
+int64_t StageCommunicator::Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return Post({peer, tag, bytes, false}, const_cast<void*>(data));  // only read
 }
 
-int64_t Mail::Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) {
+int64_t StageCommunicator::Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return Post({peer, tag, bytes, true}, data);
 }
 
-int64_t Mail::Post(const Operation& operation, void* data) {
+int64_t StageCommunicator::Post(const Operation& operation, void* data) {
   if (!Usable(Doing(operation))) {
     return -1;
   }
@@ -53,7 +53,7 @@ int64_t Mail::Post(const Operation& operation, void* data) {
   return static_cast<int64_t>(made_);
 }
 
-Mail::Outcome Mail::Wait(int64_t operation, double limit_s) {
+StageCommunicator::Outcome StageCommunicator::Wait(int64_t operation, double limit_s) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto number = static_cast<uint64_t>(operation);
   const auto found = in_flight_.find(number);
@@ -71,7 +71,7 @@ Mail::Outcome Mail::Wait(int64_t operation, double limit_s) {
   return Outcome::kDone;
 }
 
-bool Mail::Hear(Clock::time_point until) {
+bool StageCommunicator::Hear(Clock::time_point until) {
   Completion completion;
   if (!transport_->Wait(until, completion)) {
     return false;
@@ -85,15 +85,15 @@ bool Mail::Hear(Clock::time_point until) {
   return true;
 }
 
-bool Mail::Usable(const std::string& doing) {
+bool StageCommunicator::Usable(const std::string& doing) {
   while (transport_ != nullptr && Hear(Clock::now())) {
   }
   return transport_ != nullptr && !Over(doing);
 }
 
-bool Mail::Over(const std::string& doing) {
+bool StageCommunicator::Over(const std::string& doing) {
   if (forgotten_) {
-    Drop(kAnew);
+    Drop(kOtherWorld);
   } else if (end_.over()) {
     const auto why = end_.why();
     end_.settle();
@@ -103,7 +103,7 @@ bool Mail::Over(const std::string& doing) {
   return transport_ == nullptr;
 }
 
-void Mail::GiveUp(int64_t operation, double limit_s) {
+void StageCommunicator::Abort(int64_t operation, double limit_s) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = in_flight_.find(static_cast<uint64_t>(operation));
   if (transport_ == nullptr || found == in_flight_.end()) {
@@ -116,16 +116,16 @@ void Mail::GiveUp(int64_t operation, double limit_s) {
   Fail(Doing(found->second), error.str(), end_.others);
 }
 
-void Mail::Alarm(const std::string& text) {
+void StageCommunicator::NotifyFailure(const std::string& text) {
   const std::lock_guard<std::mutex> lock(mutex_);
   end_.here(std::runtime_error(text));
   Drop(Self() + " could not go on: " + text);
 }
 
-void Mail::Close() {
+void StageCommunicator::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (Usable("closing its mail") && !in_flight_.empty()) {
-    Fail("closing its mail",
+  if (Usable("closing its communicator") && !in_flight_.empty()) {
+    Fail("closing its communicator",
          "it is still " + Doing(in_flight_.begin()->second) + ". Wait for all messages before that.", end_.here);
   }
   if (transport_ != nullptr) {
@@ -133,25 +133,25 @@ void Mail::Close() {
   }
 }
 
-void Mail::Forget() {
+void StageCommunicator::Forget() {
   forgotten_ = true;
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (lock.owns_lock() && transport_ != nullptr) {  // else its thread finds out as soon as it looks
-    Drop(kAnew);
+    Drop(kOtherWorld);
   }
 }
 
-std::string Mail::Why() {
+std::string StageCommunicator::Why() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return why_;
 }
 
-bool Mail::ShutDown() {
+bool StageCommunicator::ShutDown() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return shut_down_;
 }
 
-void Mail::Fail(const std::string& doing, const std::string& error, const WorldEnd::Explain& explain) {
+void StageCommunicator::Fail(const std::string& doing, const std::string& error, const WorldEnd::Explain& explain) {
   const auto begin = Self() + ", " + doing + ": ";
   const auto why = explain(std::runtime_error(begin + error));
   if (why.empty() && Over(doing)) {
@@ -160,7 +160,7 @@ void Mail::Fail(const std::string& doing, const std::string& error, const WorldE
   Drop(why == begin + error ? why : begin + why);
 }
 
-void Mail::Drop(const std::string& why) {
+void StageCommunicator::Drop(const std::string& why) {
   poster_.reset();
   transport_.reset();
   in_flight_.clear();
@@ -169,20 +169,20 @@ void Mail::Drop(const std::string& why) {
   }
 }
 
-std::string Mail::Name(int32_t peer) const {
+std::string StageCommunicator::Name(int32_t peer) const {
   const auto name = "rank " + std::to_string(place_.ranks[static_cast<size_t>(peer)]);
   return place_.process_set_id == 0
              ? name
              : name + " (" + std::to_string(peer) + " of process set " + std::to_string(place_.process_set_id) + ")";
 }
 
-std::string Mail::Self() const {
+std::string StageCommunicator::Self() const {
   auto name = Name(rank_);
   name[0] = 'R';
   return name;
 }
 
-std::string Mail::Doing(const Operation& operation) const {
+std::string StageCommunicator::Doing(const Operation& operation) const {
   return "waiting for " + Name(operation.peer) + " to " + (operation.receive ? "send " : "take ") +
          std::to_string(operation.bytes) + " bytes (tag " + std::to_string(operation.tag) + ")";
 }

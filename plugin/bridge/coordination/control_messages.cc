@@ -1,4 +1,4 @@
-#include "bridge/coordination/parcels.h"
+#include "bridge/coordination/control_messages.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,24 +11,24 @@ constexpr uint64_t kHeads = 0, kRests = 1;  // tags
 
 }  // namespace
 
-Parcels::Parcels(std::unique_ptr<Transport> transport) : posts_(std::move(transport)) {
+ControlMessages::ControlMessages(std::unique_ptr<Transport> transport) : posts_(std::move(transport)) {
   inboxes_.resize(static_cast<size_t>(posts_.rank() == 0 ? posts_.size() : 1));
   for (int32_t peer = posts_.rank() == 0 ? 1 : 0; peer < static_cast<int32_t>(inboxes_.size()); ++peer) {
     Post(peer);
   }
 }
 
-void Parcels::Post(int32_t peer) {
+void ControlMessages::Post(int32_t peer) {
   auto& inbox = inboxes_[static_cast<size_t>(peer)];
   posts_.Receive(peer, kHeads, &inbox.head, sizeof(inbox.head), inbox.coming);
 }
 
-void Parcels::AwaitSent(Outgoing& outgoing) {
+void ControlMessages::AwaitSent(Outgoing& outgoing) {
   posts_.Await(outgoing.under_way, posts_.rank() == 0 ? posts_.size() - 1 : 0, posts_.limit(),
                [] { return "has not taken what was sent to it, or others,"; });
 }
 
-void Parcels::SendTo(int32_t peer, const std::string& text) {
+void ControlMessages::SendTo(int32_t peer, const std::string& text) {
   posts_.Look();
   outgoing_.remove_if([](const auto& one) { return one.under_way == 0; });
   auto& outgoing = outgoing_.emplace_back();
@@ -42,7 +42,7 @@ void Parcels::SendTo(int32_t peer, const std::string& text) {
   }
 }
 
-std::string Parcels::ReceiveFrom(int32_t peer) {
+std::string ControlMessages::ReceiveFrom(int32_t peer) {
   auto& inbox = inboxes_[static_cast<size_t>(peer)];
   const auto what = [] { return "has not sent its part of a coordination round"; };
   posts_.Await(inbox.coming, peer, posts_.limit(), what);
@@ -57,7 +57,7 @@ std::string Parcels::ReceiveFrom(int32_t peer) {
   return std::move(inbox.text);
 }
 
-std::vector<std::string> Parcels::Gather() {
+std::vector<std::string> ControlMessages::Gather() {
   std::vector<std::string> all(1);
   for (int32_t peer = 1; peer < posts_.size(); ++peer) {
     all.push_back(ReceiveFrom(peer));
@@ -65,13 +65,13 @@ std::vector<std::string> Parcels::Gather() {
   return all;
 }
 
-void Parcels::Tell(const std::string& text) {
+void ControlMessages::Broadcast(const std::string& text) {
   for (int32_t peer = 1; peer < posts_.size(); ++peer) {
     SendTo(peer, text);
   }
 }
 
-void Parcels::Leave() {
+void ControlMessages::Leave() {
   for (auto& outgoing : outgoing_) {
     AwaitSent(outgoing);
   }

@@ -1,7 +1,7 @@
 // Messages that a thread of a framework sends to other ranks and receives from them, beside Horovod's collectives.
 
-#ifndef PACELINE_BRIDGE_STAGES_MAIL_H
-#define PACELINE_BRIDGE_STAGES_MAIL_H
+#ifndef PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATOR_H
+#define PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATOR_H
 
 #include <atomic>
 #include <cstddef>
@@ -21,7 +21,7 @@
 namespace horovod::paceline {
 
 // Whose messages they are: a process set, and the ranks in it by their numbers in the world.
-struct MailPlace {
+struct CommunicatorPlace {
   int32_t process_set_id = 0;
   std::vector<int> ranks;
 };
@@ -32,11 +32,11 @@ struct MailPlace {
 // up, with the connections that Horovod uses, too: the world ends with it.
 //
 // One thread at a time; another one that comes waits for it.
-class Mail {
+class StageCommunicator {
  public:
   enum class Outcome { kFailed = -1, kNotYet = 0, kDone = 1 };
 
-  Mail(std::unique_ptr<Transport> transport, MailPlace place, const WorldEnd& end);
+  StageCommunicator(std::unique_ptr<Transport> transport, CommunicatorPlace place, const WorldEnd& end);
 
   // In the process set.
   int32_t rank() const { return rank_; }
@@ -50,9 +50,9 @@ class Mail {
   // What has become of an operation within so long.
   Outcome Wait(int64_t operation, double limit_s);
   // The operation has been waited for in vain for so long: it is given up.
-  void GiveUp(int64_t operation, double limit_s);
+  void Abort(int64_t operation, double limit_s);
   // This rank cannot go on for this reason, which all ranks hear.
-  void Alarm(const std::string& text);
+  void NotifyFailure(const std::string& text);
   // Nothing comes from here on. What is in flight is given up.
   void Close();
   // Another world begins: as Close, and nobody is told. Any thread, at any time; returns at once.
@@ -87,7 +87,7 @@ class Mail {
   std::string Self() const;
   std::string Doing(const Operation& operation) const;
 
-  const MailPlace place_;
+  const CommunicatorPlace place_;
   const WorldEnd& end_;
   int32_t rank_ = 0, size_ = 0;
   double limit_s_ = 0;
@@ -104,4 +104,4 @@ class Mail {
 
 }  // namespace horovod::paceline
 
-#endif  // PACELINE_BRIDGE_STAGES_MAIL_H
+#endif  // PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATOR_H

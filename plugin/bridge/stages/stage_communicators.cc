@@ -1,4 +1,4 @@
-#include "bridge/stages/mails.h"
+#include "bridge/stages/stage_communicators.h"
 
 #include <chrono>
 #include <thread>
@@ -6,30 +6,30 @@
 
 namespace horovod::paceline {
 
-Mails::Mails(MakeTransport make, const MakeEnd& end) : make_(std::move(make)), end_(end([this] { return Over(); })) {
+StageCommunicators::StageCommunicators(MakeTransport make, const MakeEnd& end) : make_(std::move(make)), end_(end([this] { return Over(); })) {
   end_.settle = [this] { Settle(); };
 }
 
-void Mails::BeginWorld() {
+void StageCommunicators::BeginWorld() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [number, mail] : mails_) {
-    mail->Forget();
+  for (const auto& [number, communicator] : communicators_) {
+    communicator->Forget();
   }
 }
 
-void Mails::AddOperations(common::HorovodGlobalState& state,
+void StageCommunicators::AddOperations(common::HorovodGlobalState& state,
                           std::vector<std::shared_ptr<common::AllreduceOp>>& /*allreduces*/,
                           std::vector<std::shared_ptr<common::BroadcastOp>>& /*broadcasts*/) {
   state_ = &state;
 }
 
-bool Mails::Over() const {
+bool StageCommunicators::Over() const {
   const auto* state = state_.load();
   return state == nullptr || state->shut_down || !state->initialization_done;
 }
 
 // Process sets end in agreement with the other ranks, over the connections of the global one, which ends last.
-void Mails::Settle() const {
+void StageCommunicators::Settle() const {
   constexpr std::chrono::seconds kLimit{5};
   constexpr std::chrono::milliseconds kLook{5};
   auto& all = state_.load()->process_set_table.Get(0);
@@ -38,18 +38,18 @@ void Mails::Settle() const {
   }
 }
 
-int64_t Mails::Open(int32_t process_set_id, std::string& error) {
-  auto mail = Make(process_set_id, error);
-  if (mail == nullptr) {
+int64_t StageCommunicators::Open(int32_t process_set_id, std::string& error) {
+  auto communicator = Make(process_set_id, error);
+  if (communicator == nullptr) {
     return -1;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  mails_[++made_] = std::move(mail);
+  communicators_[++made_] = std::move(communicator);
   return made_;
 }
 
-std::shared_ptr<Mail> Mails::Make(int32_t process_set_id, std::string& error) {
-  const auto title = "Mail on process set " + std::to_string(process_set_id) + ": ";
+std::shared_ptr<StageCommunicator> StageCommunicators::Make(int32_t process_set_id, std::string& error) {
+  const auto title = "StageCommunicator on process set " + std::to_string(process_set_id) + ": ";
   if (Over()) {
     const auto why = end_.why();
     error = title + (why.empty() ? "Horovod is not initialised. Call hvd.init() on all ranks first."
@@ -74,22 +74,22 @@ std::shared_ptr<Mail> Mails::Make(int32_t process_set_id, std::string& error) {
             "horovodrun --gloo, or HOROVOD_CONTROLLER=gloo and HOROVOD_CPU_OPERATIONS=gloo.";
     return nullptr;
   }
-  return std::make_shared<Mail>(std::move(transport), MailPlace{process_set_id, process_set.registered_global_ranks},
+  return std::make_shared<StageCommunicator>(std::move(transport), CommunicatorPlace{process_set_id, process_set.registered_global_ranks},
                                 end_);
 }
 
-std::shared_ptr<Mail> Mails::Find(int64_t number) {
+std::shared_ptr<StageCommunicator> StageCommunicators::Find(int64_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = mails_.find(number);
-  return found == mails_.end() ? nullptr : found->second;
+  const auto found = communicators_.find(number);
+  return found == communicators_.end() ? nullptr : found->second;
 }
 
-void Mails::Close(int64_t number) {
-  const auto mail = Find(number);
-  if (mail != nullptr) {
-    mail->Close();
+void StageCommunicators::Close(int64_t number) {
+  const auto communicator = Find(number);
+  if (communicator != nullptr) {
+    communicator->Close();
     const std::lock_guard<std::mutex> lock(mutex_);
-    mails_.erase(number);
+    communicators_.erase(number);
   }
 }
 

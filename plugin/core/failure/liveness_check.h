@@ -1,7 +1,7 @@
 // Who is called, who has answered, and when it is clear who does not.
 
-#ifndef PACELINE_CORE_FAILURE_ROLL_CALL_H
-#define PACELINE_CORE_FAILURE_ROLL_CALL_H
+#ifndef PACELINE_CORE_FAILURE_LIVENESS_CHECK_H
+#define PACELINE_CORE_FAILURE_LIVENESS_CHECK_H
 
 #include <chrono>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace paceline::core {
 // that one of them has not, everybody hears as news (peer_watch.h).
 //
 // One call at a time. Every call has a number that answers repeat: an answer to an earlier one says nothing of this.
-class RollCall {
+class LivenessCheck {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -35,7 +35,7 @@ class RollCall {
   static constexpr int kCounts = 3;
 
   // `limit`: within which those called must answer.
-  RollCall(bool rank_0, std::chrono::milliseconds limit) : rank_0_(rank_0), limit_(limit) {}
+  LivenessCheck(bool rank_0, std::chrono::milliseconds limit) : rank_0_(rank_0), limit_(limit) {}
 
   // Call these ranks; the number of the call. Only in kIdle.
   uint32_t Begin(const std::set<int32_t>& called, Clock::time_point now);
@@ -66,4 +66,4 @@ class RollCall {
 
 }  // namespace paceline::core
 
-#endif  // PACELINE_CORE_FAILURE_ROLL_CALL_H
+#endif  // PACELINE_CORE_FAILURE_LIVENESS_CHECK_H

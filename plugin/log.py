@@ -5,6 +5,6 @@ from __future__ import annotations
 import sys
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     """Print one line for the user on standard error."""
     print(f"Paceline: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-#include "core/naming/travel_mark.h"
+#include "core/naming/name_mark.h"
 
 #include <algorithm>
 #include <string>
@@ -23,10 +23,10 @@ std::string_view Take(std::string_view& text) {
 
 std::optional<int32_t> MethodNamed(std::string_view word) {
   if (word == "horovod") {
-    return TravelMark::kHorovods;
+    return NameMark::kHorovods;
   }
   if (word == "auto") {
-    return TravelMark::kAuto;
+    return NameMark::kAuto;
   }
   for (int32_t method = 0; method < kAllreduceMethods; ++method) {
     if (word == NameOf(static_cast<AllreduceMethod>(method))) {
@@ -37,13 +37,13 @@ std::optional<int32_t> MethodNamed(std::string_view word) {
 }
 
 // Of what is between brackets, which may be a user's.
-std::optional<TravelMark> Read(std::string_view text) {
+std::optional<NameMark> Read(std::string_view text) {
   static const auto* codecs = new auto(CodecNames());  // never destroyed: threads may outlive static destructors
   const auto codec = std::find(codecs->begin(), codecs->end(), Take(text));
   if (codec == codecs->end()) {
     return std::nullopt;
   }
-  TravelMark mark;
+  NameMark mark;
   mark.codec = static_cast<int32_t>(codec - codecs->begin());
   mark.error_feedback = mark.codec != 0;
   auto word = Take(text);
@@ -59,7 +59,7 @@ std::optional<TravelMark> Read(std::string_view text) {
 
 }  // namespace
 
-TravelMark TravelMark::Of(std::string_view name) {
+NameMark NameMark::Of(std::string_view name) {
   auto open = name.find(kBracket);
   while (open != std::string_view::npos) {
     name.remove_prefix(open + 1);

@@ -1,7 +1,7 @@
 // What the first rank of a process set gathers from the others, and tells them all: texts of any length in few hops.
 
-#ifndef PACELINE_BRIDGE_COORDINATION_PARCELS_H
-#define PACELINE_BRIDGE_COORDINATION_PARCELS_H
+#ifndef PACELINE_BRIDGE_COORDINATION_CONTROL_MESSAGES_H
+#define PACELINE_BRIDGE_COORDINATION_CONTROL_MESSAGES_H
 
 #include <array>
 #include <cstddef>
@@ -18,15 +18,15 @@ namespace horovod::paceline {
 
 // A text goes as a head, which says how long it is, and where that has no room for all of it, a rest. Receives of heads
 // are posted ahead, so a short text takes one hop. One thread, that of the background; all throw as Posts.
-class Parcels {
+class ControlMessages {
  public:
-  explicit Parcels(std::unique_ptr<Transport> transport);
+  explicit ControlMessages(std::unique_ptr<Transport> transport);
 
   // To the first rank, by every other one; and what it gathers, by rank. Its own is empty.
   void Send(const std::string& text) { SendTo(0, text); }
   std::vector<std::string> Gather();
   // To every other rank, by the first one; and what they receive.
-  void Tell(const std::string& text);
+  void Broadcast(const std::string& text);
   std::string Receive() { return ReceiveFrom(0); }
   // No more of them come.
   void Leave();
@@ -61,4 +61,4 @@ class Parcels {
 
 }  // namespace horovod::paceline
 
-#endif  // PACELINE_BRIDGE_COORDINATION_PARCELS_H
+#endif  // PACELINE_BRIDGE_COORDINATION_CONTROL_MESSAGES_H

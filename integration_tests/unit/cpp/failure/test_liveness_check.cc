@@ -2,17 +2,17 @@
 #include <chrono>
 #include <string>
 
-#include "core/failure/roll_call.h"
+#include "core/failure/liveness_check.h"
 #include "doctest/doctest.h"
 #include "events.h"
 
 namespace {
 
-using paceline::core::RollCall;
+using paceline::core::LivenessCheck;
 
 constexpr std::chrono::milliseconds kLimit{100};
 
-RollCall::Clock::time_point At(int64_t ms) { return RollCall::Clock::time_point(std::chrono::milliseconds(ms)); }
+LivenessCheck::Clock::time_point At(int64_t ms) { return LivenessCheck::Clock::time_point(std::chrono::milliseconds(ms)); }
 
 // "here3,10": rank 3 answers the last call at 10 ms. "look99": what has come of it at 99 ms, with the ranks that do not
 // answer.
@@ -34,8 +34,8 @@ struct Machine : events::Machine {
 
   std::string Look(int64_t ms) {
     const auto outcome = roll.Look(At(ms));
-    if (outcome != RollCall::Outcome::kMissing) {
-      return outcome == RollCall::Outcome::kAllHere ? "all" : "";
+    if (outcome != LivenessCheck::Outcome::kMissing) {
+      return outcome == LivenessCheck::Outcome::kAllHere ? "all" : "";
     }
     std::string text = "missing";
     for (const int32_t rank : roll.missing()) {
@@ -44,7 +44,7 @@ struct Machine : events::Machine {
     return text;
   }
 
-  RollCall roll;
+  LivenessCheck roll;
   uint64_t number = 0, earlier = 0;
 };
 

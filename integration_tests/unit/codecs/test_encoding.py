@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from paceline.codecs.choice import Choice
+from paceline.codecs.encoding import Encoding
 from paceline.codecs.naming import unmarked
-from paceline.codecs.travel import Travel
 from paceline.errors import UsageError
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
 
@@ -58,42 +58,42 @@ BY_VARIABLE = Choice("q8", 3, True, "direct", 2)
 BF16 = Choice("bf16", 1, False, "direct", 2, own_codec=True, own_collective=True)
 
 
-def _begin(travel: Travel, name: str, dtype: str = "float32", members: Sequence[Any] = ()) -> None:
+def _begin(encoding: Encoding, name: str, dtype: str = "float32", members: Sequence[Any] = ()) -> None:
     members = members or [name]
     tensors = [np.zeros(1, dtype)] * len(members)
-    travel.begin(name, lambda: [f"allreduce.{one}" for one in members], members, tensors)
+    encoding.begin(name, lambda: [f"allreduce.{one}" for one in members], members, tensors)
 
 
 @pytest.mark.parametrize("choice", [Q8, BF16, Choice("none", 0, False, "ring", 1, own_collective=True)])
-def test_a_name_says_how_it_travels_unless_it_is_to_arrive_as_it_is(choice: Choice) -> None:
+def test_a_name_contains_its_encoding_unless_it_is_sent_unencoded(choice: Choice) -> None:
     assert choice.mark and unmarked(f"allreduce.net.{choice.mark}fc.weight") == "allreduce.net.fc.weight"
     assert unmarked("a>b>c d") == "ac d" and unmarked("a>B>c") == "a>B>c"  # a user's own, which is only read here
 
 
 def test_whole_numbers_are_refused_and_bfloat16_has_a_choice_of_its_own() -> None:
-    travel = Travel(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
+    encoding = Encoding(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
-        _begin(travel, "steps", dtype="int32")
-    by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
+        _begin(encoding, "steps", dtype="int32")
+    by_variable = Encoding(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
     _begin(by_variable, "steps", dtype="int32")  # the library sends them unencoded
     # Bfloat16 has a separate choice.
-    travel = Travel(Library(), ProcessSet(), Choice("none", 0, False, "ring", 1, bfloat16=BF16))  # type: ignore[arg-type]
+    encoding = Encoding(Library(), ProcessSet(), Choice("none", 0, False, "ring", 1, bfloat16=BF16))  # type: ignore[arg-type]
 
     class Half:
         dtype = "torch.bfloat16"
 
-    assert travel.choice_of([Half()]) is BF16
-    assert travel.choice_of([Half(), np.zeros(1, "float32")]) is travel.choice
+    assert encoding.choice_of([Half()]) is BF16
+    assert encoding.choice_of([Half(), np.zeros(1, "float32")]) is encoding.choice
 
 
 def test_another_model_under_the_same_names_begins_with_nothing() -> None:
     library: Any = Library()
-    first = Travel(library, ProcessSet(), Q8)
+    first = Encoding(library, ProcessSet(), Q8)
     _begin(first, "w")
     library.residuals["allreduce.w", 0] = np.ones(2, np.float32)
     _begin(first, "w")
     assert ("allreduce.w", 0) in library.residuals
-    second = Travel(library, ProcessSet(), Q8)
+    second = Encoding(library, ProcessSet(), Q8)
     _begin(second, "w")
     assert library.residuals == {}
     library.residuals["allreduce.w", 0] = np.ones(2, np.float32)
@@ -107,15 +107,15 @@ def test_another_model_under_the_same_names_begins_with_nothing() -> None:
 
 def test_residuals_go_on_where_they_were_saved() -> None:
     library: Any = Library()
-    travel = Travel(library, ProcessSet(rank=1), Q8)
-    assert travel.state() is None
-    _begin(travel, "group", members=["a", "b"])
+    encoding = Encoding(library, ProcessSet(rank=1), Q8)
+    assert encoding.state() is None
+    _begin(encoding, "group", members=["a", "b"])
     library.residuals["allreduce.a", 0] = np.arange(3, dtype=np.float32)
-    state = travel.state()
+    state = encoding.state()
     assert state is not None and state["rank"] == 1 and list(state["values"]) == ["a"]
 
     other: Any = Library()
-    loaded = Travel(other, ProcessSet(rank=1), Q8)
+    loaded = Encoding(other, ProcessSet(rank=1), Q8)
     loaded.load(state)
     saved = loaded.state()  # nothing was submitted yet
     assert saved is not None
@@ -130,10 +130,10 @@ def test_residuals_go_on_where_they_were_saved() -> None:
 
 def test_a_rank_takes_no_residuals_of_another() -> None:
     library: Any = Library()
-    travel = Travel(library, ProcessSet(rank=0), Q8)
-    travel.load({"rank": 1, "values": {"w": np.ones(2, np.float32)}})
-    _begin(travel, "w")
-    assert library.residuals == {} and travel.state() is None
+    encoding = Encoding(library, ProcessSet(rank=0), Q8)
+    encoding.load({"rank": 1, "values": {"w": np.ones(2, np.float32)}})
+    _begin(encoding, "w")
+    assert library.residuals == {} and encoding.state() is None
 
 
 def test_residuals_are_a_part_of_what_is_in_flight() -> None:
@@ -149,7 +149,9 @@ def test_residuals_are_a_part_of_what_is_in_flight() -> None:
 
 
 def test_one_line_says_what_is_not_as_the_variables_say(capsys: pytest.CaptureFixture[str]) -> None:
-    for travel in (Travel(Library(), ProcessSet(rank=rank), choice) for rank in (0, 1) for choice in (Q8, BY_VARIABLE)):  # type: ignore[arg-type]
-        travel.announce("w")
-        travel.announce("w")
+    for encoding in (
+        Encoding(Library(), ProcessSet(rank=rank), choice) for rank in (0, 1) for choice in (Q8, BY_VARIABLE)
+    ):  # type: ignore[arg-type]
+        encoding.announce("w")
+        encoding.announce("w")
     assert capsys.readouterr().err == "Paceline: codec='q8', error_feedback=True, collective='direct' for w.\n"

@@ -13,7 +13,7 @@ import torch
 
 from integration_tests.support.arming import (
     ARMED,
-    PATIENCE_S,
+    TIMEOUT_S,
     TorchSteps,
     arm,
     groups_of,
@@ -35,14 +35,14 @@ NAMES = list(SIZES)
 @ranks(2, 3, env=ARMED)
 def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "giving.", GROUPS, patience_s=PATIENCE_S)
-    given_up = state().given_up
+    hand, step = arm(steps.step, "giving.", GROUPS, timeout_s=TIMEOUT_S)
+    fallbacks = state().fallbacks
     for number in range(step, step + 3):
         steps.step(number, [name for name in NAMES if name != NAMES[number % 3 * 2 + 1]])
     for number in range(step + 3, step + 10):
         steps.step(number)
     hvd.barrier()
-    assert state().given_up > given_up
+    assert state().fallbacks > fallbacks
     hand.end()
 
 
@@ -50,7 +50,7 @@ def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
 def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: int) -> None:
     """Time and again: steps are negotiated for good after some."""
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "giving.", GROUPS, patience_s=PATIENCE_S)
+    hand, step = arm(steps.step, "giving.", GROUPS, timeout_s=TIMEOUT_S)
 
     def two_halves(number: int) -> None:
         for names in (NAMES[:3], NAMES[3:]) if rank == 1 else (NAMES,):
@@ -62,13 +62,13 @@ def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: i
     turns = 0
     while state().state != "off":  # the same on all ranks; a rank that stalls earns a strike, too
         assert turns < MOST_STRIKES, state()
-        given_up = state().given_up
+        fallbacks = state().fallbacks
         two_halves(step)
         meet()
-        assert state().given_up == given_up + 1, state()
+        assert state().fallbacks == fallbacks + 1, state()
         step = repeat("torch", steps.step, settled, step + 1, state)
         turns += 1
-    because = state().given_up_because
+    because = state().fallback_reason
     assert ("did not come in time" if rank == 1 else "another rank") in because, because
     assert "too often" in state().reason
     hand.end()
@@ -85,23 +85,23 @@ def test_other_operations_between_gradients(rank: int, size: int) -> None:
     }
     step = 0
     for n, (kind, other) in enumerate(others.items()):
-        hand, step = arm(steps.step, "giving.", GROUPS, begin=step, patience_s=PATIENCE_S)
-        given_up = state().given_up
+        hand, step = arm(steps.step, "giving.", GROUPS, begin=step, timeout_s=TIMEOUT_S)
+        fallbacks = state().fallbacks
         result = float(steps.step_around(step, 3, functools.partial(other, n), finished=2))
         assert result == (n if kind == "broadcast" else size * (size - 1) / 2), (kind, result)
         meet()
-        assert state().given_up == given_up + 1, state()
+        assert state().fallbacks == fallbacks + 1, state()
         step = repeat("torch", steps.step, is_armed, step + 1, state)
         hand.end()
 
 
 @ranks(2, 3, more=(4,), env=ARMED)
-def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
+def test_steps_that_fall_back_with_tensors_in_parts(rank: int, size: int) -> None:
     """Parts that were sent are done for good; a tensor whose first one was not is negotiated whole."""
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     groups = in_parts(sorted(hand.names("giving.")), {1: 2, 3: 6, 5: 3})
-    given_up, patience_s = state().given_up, 0.3
+    fallbacks, timeout_s = state().fallbacks, 0.3
 
     def part_of_it(number: int, last: int) -> None:
         steps.step(number, NAMES[:last])
@@ -110,11 +110,11 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
         steps.step_around(number, last, lambda: hvd.broadcast(torch.ones(1), 0, name="parts.other"), 1)
 
     def late_rank(number: int, last: int) -> None:
-        steps.step_around(number, last, lambda: time.sleep(2 * patience_s * (rank == 1)))
+        steps.step_around(number, last, lambda: time.sleep(2 * timeout_s * (rank == 1)))
 
     for fault in (part_of_it, other_operation, late_rank):
         for last in (2, 4, 5):
-            hand.follow(groups[:-1] if last == 4 else groups, patience_s)  # another plan, and no strikes
+            hand.follow(groups[:-1] if last == 4 else groups, timeout_s)  # another plan, and no strikes
             for number in range(step, step + 6):
                 steps.step(number)
             fault(step + 6, last)
@@ -122,7 +122,7 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
                 steps.step(number)
             step += 12
     hvd.barrier()
-    assert state().given_up > given_up
+    assert state().fallbacks > fallbacks
     hand.end()
 
 

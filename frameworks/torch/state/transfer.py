@@ -14,7 +14,7 @@ CARRIED = frozenset(
 )
 # Types that Horovod cannot sum are submitted in a type that holds all their values. A codec reduces them to two bytes
 # again where our own collectives are in use (Choice.bfloat16).
-TRAVELS_AS = {torch.bfloat16: torch.float32}
+TRANSFER_DTYPE = {torch.bfloat16: torch.float32}
 # Types of weights that can be averaged.
 AVERAGED = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 _SAME_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -45,17 +45,17 @@ def to_copy(tensor: Tensor) -> Tensor:
 
 def to_reduce(tensor: Tensor) -> Tensor:
     """Return the tensor to send for `tensor` where values are summed; see `to_copy`."""
-    return tensor.to(TRAVELS_AS.get(tensor.dtype, tensor.dtype)).contiguous()
+    return tensor.to(TRANSFER_DTYPE.get(tensor.dtype, tensor.dtype)).contiguous()
 
 
-def put_back(tensor: Tensor, travelled: Tensor) -> None:
+def put_back(tensor: Tensor, received: Tensor) -> None:
     """Copy the received values into `tensor`."""
-    if travelled.data_ptr() == tensor.data_ptr():
+    if received.data_ptr() == tensor.data_ptr():
         return
     with torch.no_grad():
-        if travelled.dtype in (tensor.dtype, TRAVELS_AS.get(tensor.dtype)):
-            tensor.copy_(travelled)
+        if received.dtype in (tensor.dtype, TRANSFER_DTYPE.get(tensor.dtype)):
+            tensor.copy_(received)
         elif tensor.is_complex():
-            tensor.copy_(torch.view_as_complex(travelled))
+            tensor.copy_(torch.view_as_complex(received))
         else:
-            tensor.copy_(travelled.view(tensor.dtype))
+            tensor.copy_(received.view(tensor.dtype))

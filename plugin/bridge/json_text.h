@@ -1,7 +1,7 @@
 // How C entry points answer with a JSON text.
 
-#ifndef PACELINE_BRIDGE_TOLD_H
-#define PACELINE_BRIDGE_TOLD_H
+#ifndef PACELINE_BRIDGE_JSON_TEXT_H
+#define PACELINE_BRIDGE_JSON_TEXT_H
 
 #include <string>
 
@@ -10,7 +10,7 @@
 namespace horovod::paceline {
 
 // Holds until the same thread's next answer.
-inline const char* Told(const ::paceline::core::Json& answer) {
+inline const char* JsonText(const ::paceline::core::Json& answer) {
   thread_local std::string kept;
   kept = answer.Text();
   return kept.c_str();
@@ -18,4 +18,4 @@ inline const char* Told(const ::paceline::core::Json& answer) {
 
 }  // namespace horovod::paceline
 
-#endif  // PACELINE_BRIDGE_TOLD_H
+#endif  // PACELINE_BRIDGE_JSON_TEXT_H

@@ -1,4 +1,4 @@
-"""Messages between two ranks of a process set, from a thread of a framework (plugin/bridge/stages/mail.h).
+"""Messages between two ranks of a process set, from a thread of a framework (plugin/bridge/stages/stage_communicator.h).
 
 They use Horovod's connections, outside its collectives, and are sent from and received into the caller's memory without
 a copy. A failure ends the world of Horovod: all ranks receive it, whatever they wait for.
@@ -19,24 +19,24 @@ from paceline.errors import UsageError
 from paceline.native.prototypes import declare
 
 # Limit of a failure notice's text. Of a longer text the end is sent, because a traceback ends with the error.
-ALARM_BYTES = 32768
-_WHY_BYTES = 2 * ALARM_BYTES
+NOTICE_BYTES = 32768
+_WHY_BYTES = 2 * NOTICE_BYTES
 # Interval at which a waiting rank checks for signals, such as Ctrl-C, and for the end of Horovod.
 _LOOK_S = 0.1
 _MOST_TAG = 2**55
 
 _STAGE = "its stage failed:\n"
 _LOST = re.compile(r"Rank (\d+) (?:died|\([^)]*\) does not answer)")
-# End of the text if a Mail is opened after a failure (plugin/bridge/stages/mails.cc).
-_ANEW = r" Begin anew with hvd\.shutdown\(\) and hvd\.init\(\)\."
-_ALARM = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*?)(?:{_ANEW})?\Z", re.DOTALL)
+# End of the text if a Communicator is opened after a failure (plugin/bridge/stages/stage_communicators.cc).
+_RESTART = r" Begin anew with hvd\.shutdown\(\) and hvd\.init\(\)\."
+_NOTICE = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*?)(?:{_RESTART})?\Z", re.DOTALL)
 
 
-class MailError(RuntimeError):
+class CommunicatorError(RuntimeError):
     """A message has failed, and Horovod with it; so do all later calls."""
 
 
-class StageLost(MailError):
+class StageLost(CommunicatorError):
     """A rank could not be reached, or did not answer in time: the text names it and the message waited for.
 
     `ranks` of the world have died or do not answer; empty if all are alive.
@@ -51,7 +51,7 @@ class HorovodEnded(StageLost):
     """Horovod was shut down, by this rank or another one, without another failure."""
 
 
-class StageFailed(MailError):
+class StageFailed(CommunicatorError):
     """Rank `rank` of the world sent the failure notice `text`."""
 
     def __init__(self, message: str, rank: int, text: str) -> None:
@@ -72,7 +72,7 @@ def _memory(data: Any, size_bytes: int | None, written: bool) -> tuple[int | Non
     view = memoryview(data)
     if not view.c_contiguous or (written and view.readonly):
         found = "read-only memory" if view.c_contiguous else "memory with gaps"
-        raise UsageError(f"Mail: found {found}.", f"Give contiguous{' writable' if written else ''} memory.")
+        raise UsageError(f"Communicator: found {found}.", f"Give contiguous{' writable' if written else ''} memory.")
     if size_bytes not in (None, view.nbytes):
         raise UsageError(f"Memory of {view.nbytes} bytes: found size_bytes={size_bytes}.", "Leave it out.")
     if not view.nbytes:
@@ -82,19 +82,19 @@ def _memory(data: Any, size_bytes: int | None, written: bool) -> tuple[int | Non
     return ctypes.addressof(ctypes.c_char.from_buffer(view)), view.nbytes, view
 
 
-def _raise_alarm(why: str) -> None:
+def _raise_failure(why: str) -> None:
     """Raise StageFailed if `why` contains a failure notice."""
-    alarm = _ALARM.search(why)
-    if alarm is not None:
-        raise StageFailed(why, int(alarm[1]), alarm[2])
+    notice = _NOTICE.search(why)
+    if notice is not None:
+        raise StageFailed(why, int(notice[1]), notice[2])
 
 
 def _end(library: ctypes.CDLL, number: int, of_process: int) -> None:
     if os.getpid() == of_process:  # a forked process does not own the connections
-        library.horovod_paceline_mail_close(number)
+        library.horovod_paceline_communicator_close(number)
 
 
-class Mail:
+class Communicator:
     """Sends and receives of this rank within a process set of `library`; constructed without communication.
 
     Messages with one tag between two ranks are received in the order in which they were sent, whichever end is first.
@@ -110,17 +110,19 @@ class Mail:
         self._library = declare(library)
         rank, size, limit_s = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_double()
         error = ctypes.create_string_buffer(_WHY_BYTES)
-        self._number = library.horovod_paceline_mail_open(process_set_id, rank, size, limit_s, error, _WHY_BYTES)
+        self._number = library.horovod_paceline_communicator_open(
+            process_set_id, rank, size, limit_s, error, _WHY_BYTES
+        )
         if self._number < 0:
             why = error.value.decode(errors="replace")
-            _raise_alarm(why)
+            _raise_failure(why)
             problem, _, remedy = why.partition(". ")
             raise UsageError(f"{problem}.", remedy)
         self.rank, self.size, self.limit_s = rank.value, size.value, limit_s.value
         # Memory kept alive, by operation, until the operation is seen to have ended.
         self._flying: dict[int, object] = {}
         self._closed = False
-        # An unclosed Mail ends with its object, or the process.
+        # An unclosed Communicator ends with its object, or the process.
         self._end = weakref.finalize(self, _end, library, self._number, os.getpid())
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
@@ -129,11 +131,13 @@ class Mail:
         `data`: an object with a buffer, such as bytes or an array, or an address. The memory must not change until
         `done` or `wait` report the end. A tag is a number chosen by the caller, from 0 to 2**55.
         """
-        return self._begin(self._library.horovod_paceline_mail_send, peer, tag, data, size_bytes, written=False)
+        return self._begin(self._library.horovod_paceline_communicator_send, peer, tag, data, size_bytes, written=False)
 
     def receive(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         """Begin to receive as many bytes as the peer sends, as `send` does; may precede the peer's call by far."""
-        return self._begin(self._library.horovod_paceline_mail_receive, peer, tag, data, size_bytes, written=True)
+        return self._begin(
+            self._library.horovod_paceline_communicator_receive, peer, tag, data, size_bytes, written=True
+        )
 
     def done(self, operation: int) -> bool:
         """Return True if an operation has ended: its memory was handed to the transport, or the message has arrived."""
@@ -150,14 +154,14 @@ class Mail:
         until_s = time.monotonic() + limit_s - _LOOK_S
         while not self._look(operation, min(_LOOK_S, max(0.0, until_s - time.monotonic()))):
             if time.monotonic() >= until_s:
-                self._library.horovod_paceline_mail_give_up(self._number, operation, limit_s)
+                self._library.horovod_paceline_communicator_abort(self._number, operation, limit_s)
                 self._look(operation, 0.0)
 
-    def alarm(self, text: str) -> None:
-        """End all ranks, at once, with StageFailed and `text`. This Mail cannot be used afterwards."""
+    def notify_failure(self, text: str) -> None:
+        """End all ranks, at once, with StageFailed and `text`. This Communicator cannot be used afterwards."""
         self._check_open()
-        said = text.encode(errors="replace")[-ALARM_BYTES:].decode(errors="ignore").replace("\0", " ")
-        self._library.horovod_paceline_mail_alarm(self._number, (_STAGE + said).encode())
+        said = text.encode(errors="replace")[-NOTICE_BYTES:].decode(errors="ignore").replace("\0", " ")
+        self._library.horovod_paceline_communicator_notify_failure(self._number, (_STAGE + said).encode())
 
     def close(self, limit_s: float | None = None) -> None:
         """Wait for all that is in flight, at most `limit_s` altogether, and close; a second call has no effect.
@@ -177,7 +181,7 @@ class Mail:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("The mail is closed.", "Open another one.")
+            raise UsageError("The communicator is closed.", "Open another one.")
 
     def _begin(
         self,
@@ -191,10 +195,11 @@ class Mail:
         self._check_open()
         if not 0 <= peer < self.size or peer == self.rank:
             raise UsageError(
-                f"Mail of rank {self.rank} of {self.size}: found peer {peer}.", "Give another rank of its process set."
+                f"Communicator of rank {self.rank} of {self.size}: found peer {peer}.",
+                "Give another rank of its process set.",
             )
         if not 0 <= tag <= _MOST_TAG:
-            raise UsageError(f"Mail: found tag {tag}.", f"Give one from 0 to {_MOST_TAG}.")
+            raise UsageError(f"Communicator: found tag {tag}.", f"Give one from 0 to {_MOST_TAG}.")
         address, size, held = _memory(data, size_bytes, written)
         operation = int(begin(self._number, peer, tag, address, size))
         if operation < 0:
@@ -204,7 +209,7 @@ class Mail:
 
     def _look(self, operation: int, limit_s: float) -> bool:
         self._check_open()
-        state = self._library.horovod_paceline_mail_wait(self._number, operation, limit_s)
+        state = self._library.horovod_paceline_communicator_wait(self._number, operation, limit_s)
         if state < 0:
             self._raise()
         if state > 0:
@@ -215,7 +220,7 @@ class Mail:
         self._check_open()
         self._flying.clear()
         out = ctypes.create_string_buffer(_WHY_BYTES)
-        shut_down = self._library.horovod_paceline_mail_why(self._number, out, _WHY_BYTES)
+        shut_down = self._library.horovod_paceline_communicator_why(self._number, out, _WHY_BYTES)
         why = out.value.decode(errors="replace")
-        _raise_alarm(why)
+        _raise_failure(why)
         raise HorovodEnded(why) if shut_down else StageLost(why)

@@ -1,8 +1,8 @@
-#include "core/failure/roll_call.h"
+#include "core/failure/liveness_check.h"
 
 namespace paceline::core {
 
-uint32_t RollCall::Begin(const std::set<int32_t>& called, Clock::time_point now) {
+uint32_t LivenessCheck::Begin(const std::set<int32_t>& called, Clock::time_point now) {
   state_ = State::kCalling;
   missing_ = called;
   all_here_ = called.empty();
@@ -10,7 +10,7 @@ uint32_t RollCall::Begin(const std::set<int32_t>& called, Clock::time_point now)
   return ++number_;
 }
 
-void RollCall::Here(int32_t rank, uint32_t number, Clock::time_point now) {
+void LivenessCheck::Here(int32_t rank, uint32_t number, Clock::time_point now) {
   if (state_ != State::kCalling || number != number_) {
     return;
   }
@@ -24,14 +24,14 @@ void RollCall::Here(int32_t rank, uint32_t number, Clock::time_point now) {
   }
 }
 
-void RollCall::AllHere(uint32_t number) { all_here_ = all_here_ || (state_ == State::kCounting && number == number_); }
+void LivenessCheck::AllHere(uint32_t number) { all_here_ = all_here_ || (state_ == State::kCounting && number == number_); }
 
-void RollCall::Gone(int32_t rank) {
+void LivenessCheck::Gone(int32_t rank) {
   missing_.erase(rank);
   all_here_ = missing_.empty();
 }
 
-RollCall::Outcome RollCall::Look(Clock::time_point now) {
+LivenessCheck::Outcome LivenessCheck::Look(Clock::time_point now) {
   if (state_ == State::kIdle || (!all_here_ && now < until_)) {
     return Outcome::kNone;
   }

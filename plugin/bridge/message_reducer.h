@@ -1,7 +1,7 @@
 // Sums over the ranks of a process set, for whoever makes messages of its own outside of Horovod's operations.
 
-#ifndef PACELINE_BRIDGE_CARRIER_H
-#define PACELINE_BRIDGE_CARRIER_H
+#ifndef PACELINE_BRIDGE_MESSAGE_REDUCER_H
+#define PACELINE_BRIDGE_MESSAGE_REDUCER_H
 
 #include <chrono>
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace horovod::paceline {
 
 // Background thread. The same calls in the same order on all ranks; those of Begin to Finish when all messages of a
 // round have been performed or begun, the others between any two of them.
-class Carrier {
+class MessageReducer {
  public:
-  Carrier() = default;
-  Carrier(const Carrier&) = delete;
-  Carrier& operator=(const Carrier&) = delete;
-  Carrier(Carrier&&) = delete;
-  Carrier& operator=(Carrier&&) = delete;
-  virtual ~Carrier() = default;
+  MessageReducer() = default;
+  MessageReducer(const MessageReducer&) = delete;
+  MessageReducer& operator=(const MessageReducer&) = delete;
+  MessageReducer(MessageReducer&&) = delete;
+  MessageReducer& operator=(MessageReducer&&) = delete;
+  virtual ~MessageReducer() = default;
 
   struct Values {
     ::paceline::core::DataType dtype = ::paceline::core::DataType::kFloat32;
@@ -36,7 +36,7 @@ class Carrier {
   };
 
   // Whether there is a way among these ranks.
-  virtual bool Carries(common::ProcessSet& process_set) const = 0;
+  virtual bool Supports(common::ProcessSet& process_set) const = 0;
   // How long a rank waits there while nothing moves.
   virtual std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const = 0;
   // Whether this tensor is to travel as it is: codecs lose something, and remember it.
@@ -60,7 +60,7 @@ class Carrier {
   // Any thread: ends the Progress under way, or the next one.
   virtual void Wake() = 0;
   // Whether anything is under way: messages of Begin, or others of ours that this round has begun.
-  virtual bool Travelling() const = 0;
+  virtual bool InFlight() const = 0;
   // Waits for all that is under way; all ranks come here, also between two messages of a round. Others of ours that
   // cannot be finished are told why, and what begins after them throws.
   virtual void Settle() = 0;
@@ -72,4 +72,4 @@ class Carrier {
 
 }  // namespace horovod::paceline
 
-#endif  // PACELINE_BRIDGE_CARRIER_H
+#endif  // PACELINE_BRIDGE_MESSAGE_REDUCER_H

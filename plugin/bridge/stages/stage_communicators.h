@@ -1,7 +1,7 @@
-// The mails that are open in this process.
+// The communicators that are open in this process.
 
-#ifndef PACELINE_BRIDGE_STAGES_MAILS_H
-#define PACELINE_BRIDGE_STAGES_MAILS_H
+#ifndef PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATORS_H
+#define PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATORS_H
 
 #include <atomic>
 #include <cstdint>
@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "bridge/participant.h"
-#include "bridge/stages/mail.h"
+#include "bridge/stages/stage_communicator.h"
 #include "bridge/transport.h"
 
 namespace horovod::paceline {
 
 // All that C entry points call: threads of frameworks.
-class Mails : public Participant {
+class StageCommunicators : public Participant {
  public:
   // A transport for a thread of its own among the ranks of a process set; null where there is none.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
@@ -27,7 +27,7 @@ class Mails : public Participant {
   // How the world ends, given what says that it is over.
   using MakeEnd = std::function<WorldEnd(const std::function<bool()>& over)>;
 
-  Mails(MakeTransport make, const MakeEnd& end);
+  StageCommunicators(MakeTransport make, const MakeEnd& end);
 
   void BeginWorld() override;
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
@@ -35,12 +35,12 @@ class Mails : public Participant {
 
   // Its number; -1 and in `error` why not: a problem and a remedy, sentences.
   int64_t Open(int32_t process_set_id, std::string& error);
-  // Null: there is no such mail.
-  std::shared_ptr<Mail> Find(int64_t number);
+  // Null: there is no such communicator.
+  std::shared_ptr<StageCommunicator> Find(int64_t number);
   void Close(int64_t number);
 
  private:
-  std::shared_ptr<Mail> Make(int32_t process_set_id, std::string& error);
+  std::shared_ptr<StageCommunicator> Make(int32_t process_set_id, std::string& error);
   bool Over() const;
   void Settle() const;
 
@@ -49,9 +49,9 @@ class Mails : public Participant {
   std::atomic<common::HorovodGlobalState*> state_{nullptr};  // Horovod has one, for ever
   std::mutex mutex_;                                         // protects what follows
   int64_t made_ = 0;
-  std::map<int64_t, std::shared_ptr<Mail>> mails_;
+  std::map<int64_t, std::shared_ptr<StageCommunicator>> communicators_;
 };
 
 }  // namespace horovod::paceline
 
-#endif  // PACELINE_BRIDGE_STAGES_MAILS_H
+#endif  // PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATORS_H

@@ -18,43 +18,43 @@ from integration_tests.kills import kill_in
 from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
 from integration_tests.support.ranks import World, ranks, run_ranks
+from paceline.native.communicator import NOTICE_BYTES, Communicator, StageFailed, StageLost
 from paceline.native.library import loaded
-from paceline.native.mail import ALARM_BYTES, Mail, StageFailed, StageLost
 
 SIZE = 3
 LIMIT_S = 4  # HOROVOD_GLOO_TIMEOUT_SECONDS, where it is waited for
 SOON_S = 10.0  # Gloo's own limit is 30 s
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
-def _mail() -> Any:
+def _communicator() -> Any:
     import horovod.torch as hvd
 
     hvd.init()
-    return Mail(loaded("torch"))
+    return Communicator(loaded("torch"))
 
 
 def _circle(rank: int, size: int, size_bytes: int, folder: str) -> tuple[float, str]:
     """Each rank waits for the one before it nearly all the time."""
-    mail = _mail()
+    communicator = _communicator()
     given, got = np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8)
     step = 0
     try:
         while True:
-            receive = mail.receive((rank - 1) % size, 1, got.data)
-            send = mail.send((rank + 1) % size, 1, given.data)
-            mail.wait(receive)
-            mail.wait(send)
+            receive = communicator.receive((rank - 1) % size, 1, got.data)
+            send = communicator.send((rank + 1) % size, 1, given.data)
+            communicator.wait(receive)
+            communicator.wait(send)
             step += 1
             if step == 3:
                 (Path(folder) / str(rank)).touch()
     except StageLost as error:
         heard_s = time.monotonic()
         with pytest.raises(StageLost):
-            mail.send((rank + 1) % size, 1, given.data)
+            communicator.send((rank + 1) % size, 1, given.data)
         with pytest.raises(StageLost):
-            mail.done(1)
-        mail.close()
+            communicator.done(1)
+        communicator.close()
         return heard_s, str(error)
 
 
@@ -66,12 +66,12 @@ def test_survivors_name_the_dead_rank(victim: int, size_bytes: int) -> None:
 
 def _stop(rank: int, size: int, victim: int, limit_s: float | None) -> tuple[str, tuple[int, ...]]:
     """The victim stops; the next rank waits for it, and the rank after that for the next rank."""
-    mail = _mail()
+    communicator = _communicator()
     if rank == victim:
         os.kill(os.getpid(), signal.SIGSTOP)
     got = np.zeros(77, np.uint8)
     with pytest.raises(StageLost) as raised:
-        mail.wait(mail.receive((rank - 1) % size, 4, got.data), limit_s)
+        communicator.wait(communicator.receive((rank - 1) % size, 4, got.data), limit_s)
     return str(raised.value), raised.value.ranks
 
 
@@ -80,10 +80,10 @@ def test_a_rank_that_stops_is_named_on_all_after_the_limit(victim: int, limit_s:
     world = World(SIZE, {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(LIMIT_S)}, ("torch",))
     try:
         world.send(_stop.__module__, _stop.__qualname__, (victim, limit_s))
-        answers = world.answers(PATIENCE_S, grace_s=PATIENCE_S, without=[victim])
+        answers = world.answers(TIMEOUT_S, grace_s=TIMEOUT_S, without=[victim])
         assert len(answers) == SIZE - 1, world.report(answers)
         world.resume()
-        answers |= world.answers(PATIENCE_S, without=[*answers])
+        answers |= world.answers(TIMEOUT_S, without=[*answers])
         for rank, (kind, heard) in answers.items():
             assert kind == "ok", heard
             text, lost = heard
@@ -98,86 +98,86 @@ def test_a_rank_that_stops_is_named_on_all_after_the_limit(victim: int, limit_s:
 
 @ranks(3, fresh=True)
 def test_a_message_that_nobody_sends_blames_no_rank(rank: int, size: int) -> None:
-    mail = _mail()
+    communicator = _communicator()
     with pytest.raises(StageLost, match=r"within 1 s, and no rank is known to have died or stopped") as raised:
-        mail.wait(mail.receive((rank - 1) % size, 4, bytearray(7)), 1.0)
+        communicator.wait(communicator.receive((rank - 1) % size, 4, bytearray(7)), 1.0)
     assert raised.value.ranks == ()
 
 
-def _fails(mail: Any, rank: int) -> None:
+def _fails(communicator: Any, rank: int) -> None:
     try:
         raise ValueError(f"layer 7 of rank {rank} found 3 columns")
     except ValueError:
         import traceback
 
-        mail.alarm(traceback.format_exc())
+        communicator.notify_failure(traceback.format_exc())
 
 
-def _waits(mail: Any, rank: int, size: int) -> None:
-    mail.wait(mail.receive((rank - 1) % size, 2, bytearray(10)))
+def _waits(communicator: Any, rank: int, size: int) -> None:
+    communicator.wait(communicator.receive((rank - 1) % size, 2, bytearray(10)))
 
 
-def _computes(mail: Any, rank: int, size: int) -> None:
+def _computes(communicator: Any, rank: int, size: int) -> None:
     time.sleep(1.0)
-    mail.send((rank + 1) % size, 2, b"late")
+    communicator.send((rank + 1) % size, 2, b"late")
 
 
-def _reduces(mail: Any, rank: int, size: int) -> None:
+def _reduces(communicator: Any, rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
 
     with pytest.raises(hvd.HorovodInternalError, match=r"(?s)its stage failed:.*found 3 columns"):
-        hvd.allreduce(torch.ones(3), name="mail.never")
-    mail.wait(mail.receive((rank - 1) % size, 2, bytearray(10)))
+        hvd.allreduce(torch.ones(3), name="communicator.never")
+    communicator.wait(communicator.receive((rank - 1) % size, 2, bytearray(10)))
 
 
 @ranks(3, fresh=True)
-def test_an_alarm_ends_all_with_its_text(rank: int, size: int) -> None:
+def test_a_failure_notice_ends_all_with_its_text(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
     others: list[Callable[[Any, int, int], None]] = [_waits, _computes, _reduces]
     for fails in range(size):  # one world each
-        mail = _mail()
+        communicator = _communicator()
         hvd.barrier()
         if rank == fails:
             time.sleep(0.3)
-            _fails(mail, rank)
+            _fails(communicator, rank)
         with pytest.raises(StageFailed) as raised:
-            (_waits if rank == fails else others[rank])(mail, rank, size)
+            (_waits if rank == fails else others[rank])(communicator, rank, size)
         assert raised.value.rank == fails
         assert raised.value.text.startswith("Traceback (most recent call last):")
         assert f"ValueError: layer 7 of rank {fails} found 3 columns" in raised.value.text
-        mail.alarm("too late")
+        communicator.notify_failure("too late")
         with pytest.raises(StageFailed, match=f"of rank {fails} found 3 columns"):
-            mail.done(1)
-        mail.close()
+            communicator.done(1)
+        communicator.close()
         hvd.shutdown()
 
 
 @ranks(2, fresh=True)
-def test_of_a_long_alarm_the_end_is_heard(rank: int, size: int) -> None:
+def test_the_end_of_a_long_failure_notice_is_received(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
-    mail = _mail()
+    communicator = _communicator()
     hvd.barrier()
     if rank == 1:
-        mail.alarm("begin" + "é" * ALARM_BYTES + "end")
+        communicator.notify_failure("begin" + "é" * NOTICE_BYTES + "end")
     with pytest.raises(StageFailed) as raised:
-        _waits(mail, rank, size)
-    assert raised.value.text.strip("é") == "end" and len(raised.value.text) > ALARM_BYTES // 2 - 10
+        _waits(communicator, rank, size)
+    assert raised.value.text.strip("é") == "end" and len(raised.value.text) > NOTICE_BYTES // 2 - 10
 
 
 @ranks(2, fresh=True)
-def test_a_mail_that_is_opened_after_an_alarm_tells_it(rank: int, size: int) -> None:
+def test_a_communicator_opened_after_a_failure_notice_reports_it(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
     hvd.init()
     if rank == 1:
-        _mail().alarm("no memory for layer 7")
+        _communicator().notify_failure("no memory for layer 7")
         return
     with pytest.raises(StageFailed) as raised:
         while True:  # until the failure notice has arrived
-            _mail().close()
+            _communicator().close()
     assert (raised.value.rank, raised.value.text) == (1, "no memory for layer 7")
 
 
@@ -188,43 +188,45 @@ def test_messages_of_other_lengths_than_expected(given_bytes: int) -> None:
 
 
 def _other_length(rank: int, size: int, given_bytes: int) -> str:
-    mail = _mail()
+    communicator = _communicator()
     if rank == 2:  # its own must be there before the fault
         for other in (0, 1):
-            mail.send(other, 4, bytes(1))
+            communicator.send(other, 4, bytes(1))
     else:
-        mail.wait(mail.receive(2, 4, bytearray(1)))
+        communicator.wait(communicator.receive(2, 4, bytearray(1)))
     with pytest.raises(StageLost) as raised:
         if rank == 0:
-            mail.send(1, 6, bytes(given_bytes))
-        mail.wait(mail.receive((rank - 1) % size, 6, bytearray(80)))
+            communicator.send(1, 6, bytes(given_bytes))
+        communicator.wait(communicator.receive((rank - 1) % size, 6, bytearray(80)))
     return str(raised.value)
 
 
 @ranks(3, fresh=True)
-def test_a_mail_that_is_dropped_with_messages_in_flight(rank: int, size: int) -> None:
+def test_a_communicator_dropped_with_messages_in_flight(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
-    mail = _mail()
+    communicator = _communicator()
     hvd.barrier()
     if rank == 2:
-        mail.receive(1, 3, bytearray(20))
+        communicator.receive(1, 3, bytearray(20))
         for other in (0, 1):  # otherwise its end may arrive while they are at the barrier
-            mail.wait(mail.receive(other, 4, bytearray(1)))
-        del mail
+            communicator.wait(communicator.receive(other, 4, bytearray(1)))
+        del communicator
         gc.collect()
         return
-    mail.send(2, 4, bytes(1))
-    with pytest.raises(StageLost, match=r"Rank 2, closing its mail: it is still waiting for rank 1 to send 20 bytes"):
-        mail.wait(mail.receive(1 - rank, 3, bytearray(20)))
+    communicator.send(2, 4, bytes(1))
+    with pytest.raises(
+        StageLost, match=r"Rank 2, closing its communicator: it is still waiting for rank 1 to send 20 bytes"
+    ):
+        communicator.wait(communicator.receive(1 - rank, 3, bytearray(20)))
 
 
 @ranks(2, fresh=True)
 def test_closing_in_vain_is_limited(rank: int, size: int) -> None:
-    mail = _mail()
-    mail.receive(1 - rank, 3, bytearray(20))
+    communicator = _communicator()
+    communicator.receive(1 - rank, 3, bytearray(20))
     with pytest.raises(StageLost, match=r"to send 20 bytes \(tag 3\)"):
-        mail.close(limit_s=1.0)
+        communicator.close(limit_s=1.0)
 
 
 def _end(rank: int, size: int, sets: bool) -> None:
@@ -233,34 +235,34 @@ def _end(rank: int, size: int, sets: bool) -> None:
 
     for turn in range(3):
         hvd.init(process_sets=[hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 2])] if sets else None)
-        mail, idle = _mail(), _mail()
+        communicator, idle = _communicator(), _communicator()
         got = np.zeros(50, np.uint8)
-        receive = mail.receive((rank - 1) % size, 5, got.data)
+        receive = communicator.receive((rank - 1) % size, 5, got.data)
         hvd.barrier()
         if rank == turn:
             hvd.shutdown()
         with pytest.raises(StageLost, match=r"Horovod was shut down, by this rank or by one that came to its end"):
-            mail.wait(receive)
+            communicator.wait(receive)
         hvd.shutdown()
         hvd.init()
         with pytest.raises(StageLost, match=r"Horovod (was shut down|began anew)"):
-            mail.send((rank + 1) % size, 5, got.data)
-        with pytest.raises(StageLost, match=r"Horovod began anew since this mail was opened"):
+            communicator.send((rank + 1) % size, 5, got.data)
+        with pytest.raises(StageLost, match=r"Horovod was initialised again since this communicator was opened"):
             idle.send((rank + 1) % size, 5, got.data)
-        again = _mail()
+        again = _communicator()
         operation = again.receive((rank - 1) % size, 5, got.data)
         again.wait(again.send((rank + 1) % size, 5, np.full(50, rank + turn, np.uint8).data))
         again.wait(operation)
         assert (got == (rank - 1) % size + turn).all()
         again.close()
-        mail.close()
+        communicator.close()
         hvd.barrier()
         hvd.shutdown()
         idle.close()
 
 
 @pytest.mark.parametrize("sets", [False, True])
-def test_shutdown_and_another_world_while_a_mail_is_open(sets: bool) -> None:
+def test_shutdown_and_another_world_while_a_communicator_is_open(sets: bool) -> None:
     run_ranks(_end, SIZE, sets, fresh=True)
 
 
@@ -268,17 +270,19 @@ def test_shutdown_and_another_world_while_a_mail_is_open(sets: bool) -> None:
 def test_a_new_world_while_messages_are_in_flight_and_nobody_looks(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
-    mails = []
+    communicators = []
     for turn in range(3):
-        mail, got = _mail(), np.zeros(1_000_001, np.uint8)
-        mails.append((mail, mail.receive(1 - rank, 1, got.data), mail.receive(1 - rank, 2, bytearray(9))))
-        mail.send(1 - rank, 1, np.full(1_000_001, turn, np.uint8).data)
+        communicator, got = _communicator(), np.zeros(1_000_001, np.uint8)
+        communicators.append(
+            (communicator, communicator.receive(1 - rank, 1, got.data), communicator.receive(1 - rank, 2, bytearray(9)))
+        )
+        communicator.send(1 - rank, 1, np.full(1_000_001, turn, np.uint8).data)
         hvd.barrier()
         hvd.shutdown()
     hvd.init()
-    for mail, first, second in mails:
+    for communicator, first, second in communicators:
         for operation in (first, second):
             with pytest.raises(StageLost):
-                mail.wait(operation)
+                communicator.wait(operation)
     hvd.barrier()
     hvd.shutdown()

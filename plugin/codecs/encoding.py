@@ -11,10 +11,10 @@ from typing import Any, TypedDict
 from paceline.codecs.choice import AGREED, Choice
 from paceline.codecs.naming import disown, own
 from paceline.errors import UsageError
+from paceline.log import log
 from paceline.native.agreement import agree
 from paceline.native.codecs import Residual, put_residual, residual
 from paceline.native.world import world
-from paceline.telling import tell
 
 # Key of a gradient's parameter (paceline.exchange.wire.Key).
 Key = str | int
@@ -36,10 +36,10 @@ class Residuals(TypedDict):
 
 
 class _Met(set[tuple[int, str]]):
-    """Pairs of the Travel's number and a label for which all ranks were found to have the same choice."""
+    """Pairs of the Encoding's number and a label for which all ranks were found to have the same choice."""
 
 
-class Travel:
+class Encoding:
     """Codec and collective of the gradients of one optimizer or tape, with their residuals.
 
     The library keeps residuals under the names of operations as long as this object lives. A saved state has them by
@@ -90,7 +90,7 @@ class Travel:
     def announce(self, label: str) -> None:
         """Report the choice once, on rank 0, if it differs from the variables."""
         if self.choice.own and not self._announced and self._process_set.rank() == 0:
-            tell(f"{self.choice} for {label}.")
+            log(f"{self.choice} for {label}.")
         self._announced = True
 
     def meet(self, label: str) -> None:
@@ -105,7 +105,7 @@ class Travel:
         agree(
             self._library,
             self._process_set.process_set_id,
-            f"paceline.travel.{label}",
+            f"paceline.encoding.{label}",
             self.choice.numbers,
             f"{', '.join(AGREED)} ({self.choice} here)",
             REMEDY,
