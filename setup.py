@@ -17,12 +17,12 @@ FLOORS = {
     "paceline.examples": "examples",
 }
 # Measuring is done in a clone: not installed.
-LEFT_OUT = "examples/benchmarks"
+LEFT_OUT = ("examples/benchmarks", "examples/reproduction")
 PACKAGES = {
     ".".join((name, *made.parent.relative_to(folder).parts)): str(made.parent)
     for name, folder in FLOORS.items()
     for made in sorted(Path(folder).rglob("__init__.py"))
-    if not made.is_relative_to(LEFT_OUT)
+    if not any(made.is_relative_to(one) for one in LEFT_OUT)
 }
 ParallelCompile("CMAKE_BUILD_PARALLEL_LEVEL", default=2).install()
 

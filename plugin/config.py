@@ -63,6 +63,11 @@ OPTIONS: tuple[Option, ...] = (
         "(docs/guides/logging.md)", "run", shared=None,
     ),
     Option(
+        "history", of.path, "path", "", None,
+        "each rank writes checksums of all gradients that it submits and receives to a file in this folder, which "
+        "`paceline doctor --history` checks (docs/guides/history.md)", "run", shared=whether_given,
+    ),
+    Option(
         "progress", of.boolean, "yes or no", "", True,
         "`paceline run` shows which hosts are up and reports the first step; under another launcher the ranks report "
         "them themselves if this is set", "run", shared=None,

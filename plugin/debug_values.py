@@ -45,6 +45,10 @@ DEBUG_VALUES: tuple[Option, ...] = (
         NAME, shared=None,
     ),
     Option(
+        "record_stop_s", of.count, "whole number", "s", 0,
+        "a run that record_stop ends makes steps for at least this time", NAME, shared=None,
+    ),
+    Option(
         "record_buckets", of.boolean, "yes or no", "", False,
         "use buckets although steps are recorded", NAME,
     ),

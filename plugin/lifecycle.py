@@ -21,6 +21,7 @@ from paceline.common_settings import Setting
 from paceline.config import exchange_of_variables
 from paceline.debug_values import EVENTS
 from paceline.errors import UserError
+from paceline.exchange import elastic
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
 from paceline.leaving import reasons
@@ -116,16 +117,30 @@ def after_init(library: ctypes.CDLL) -> None:
     recording = process(library).find(_Recording)
     if recording is not None and settings.record_stop:
         process(library).of(
-            Stop, lambda: Stop(library, recording.path, settings.record_stop, lambda: _write(library, recording.path))
+            Stop,
+            lambda: Stop(
+                library,
+                recording.path,
+                settings.record_stop,
+                settings.record_stop_s,
+                lambda: _write(library, recording.path),
+            ),
         )
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(variables.environ())):
         log(mistake)
     _agree_on_network(library, settings)
+    elastic.after_init(library)
     kept = recording is not None or settings.metrics is not None
     if settings.metrics is not None:
         from paceline.metrics import textfile
 
         textfile.begin(library, settings, recorded=recording is not None)
+    if settings.history is not None:
+        from paceline.history import writer
+        from paceline.history.graphs import observe
+
+        writer.begin(library, settings.history)
+    making.observe_with(None if settings.history is None else observe)
     if library.horovod_rank() == 0:
         if library.horovod_size() > 1:
             _announce_collective(settings)
@@ -167,8 +182,12 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     it from the other ranks.
     """
     if library.horovod_is_initialized():
+        if reasons.resetting():
+            elastic.before_reset(library)
         leave(library)
         _settle(library)
+        if (observer := sys.modules.get("paceline.history.observer")) is not None:
+            observer.end(library, reasons.failed())
         if (textfile := sys.modules.get("paceline.metrics.textfile")) is not None:
             textfile.end(library)
         _say_if_exchange_was_not_used(library)

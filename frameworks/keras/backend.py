@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-import paceline.lifecycle  # noqa: F401  Horovod tells it of init() and shutdown() once it is loaded (shims/glue.py)
+import paceline.lifecycle  # noqa: F401  notified of init() and shutdown() once loaded (shims/glue.py)
 from paceline.errors import UserError
 from paceline.extras import how_to_install
 from paceline.horovod.load import load

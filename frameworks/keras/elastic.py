@@ -15,7 +15,7 @@ from horovod.common.elastic import ObjectState
 from paceline.errors import UserError
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, wire
-from paceline.keras3.hooks import forget_accumulated
+from paceline.keras3.elastic import InFlight
 from paceline.keras3.state import broadcast_state, build_optimizer, shared_variables
 
 run: Any = importlib.import_module(f"{hvd.__name__}.elastic").run
@@ -40,6 +40,7 @@ class KerasState(ObjectState):
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         build_optimizer(model, self.optimizer)
         self._save_model()
+        self._in_flight = InFlight(self.optimizer)
         super().__init__(
             bcast_object=lambda value: wire.broadcast_object(value, 0, "KerasState.values"),
             get_rank=hvd.rank,
@@ -55,18 +56,19 @@ class KerasState(ObjectState):
     def save(self) -> None:
         """Save a copy of everything."""
         self._save_model()
+        self._in_flight.save()
         super().save()
 
     def restore(self) -> None:
         """Restore the last copy."""
         for variable, value in zip(self._variables(), self._saved, strict=True):
             variable.assign(value)
+        self._in_flight.restore()
         super().restore()
 
     def sync(self) -> None:
         """Take rank 0's values, and save a copy of them."""
-        forget_accumulated(self.optimizer)
-        broadcast_state(self._variables(), 0, "KerasState.variables")
+        self._in_flight.sync(lambda: broadcast_state(self._variables(), 0, "KerasState.variables"))
         self._save_model()
         super().sync()
 

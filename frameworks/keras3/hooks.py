@@ -5,6 +5,7 @@ Nothing here loads Keras 3 by itself: a process with Keras 2 (TF_USE_LEGACY_KERA
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -161,19 +162,42 @@ def broadcast_variables(variables: Iterable[Any]) -> list[Any]:
     return tensorflow_variables(chosen)
 
 
-def build_optimizer(model: Any, optimizer: Any) -> None:
-    """Build the optimizer for elastic state: a worker that joins later must have as many variables as the others."""
-    if is_optimizer(optimizer):
-        from paceline.keras3 import state
+def elastic_state(state: type) -> type:
+    """Make Horovod's class of elastic states keep gradients in flight, for models of Keras 3 (a decorator).
 
-        state.build_optimizer(model, optimizer)
+    It also builds the optimizer first: a worker that joins later must have as many variables as the others.
+    """
+    begin: Callable[..., None] = vars(state)["__init__"]
+    save, restore, synchronise = (vars(state)[name] for name in ("save", "restore", "sync"))
 
+    @functools.wraps(begin)
+    def __init__(self: Any, model: Any, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
+        held = optimizer or getattr(model, "optimizer", None)
+        self._in_flight = None
+        if is_optimizer(held):
+            from paceline.keras3.elastic import InFlight
+            from paceline.keras3.state import build_optimizer
 
-def forget_accumulated(optimizer: Any) -> None:
-    """Restart backward_passes_per_step for elastic state: all ranks start a new round after ranks joined or left."""
-    if is_optimizer(optimizer):
-        from paceline.keras3.optimizer import find
+            build_optimizer(model, held)
+            self._in_flight = InFlight(held)
+        begin(self, model, optimizer, *args, **kwargs)
 
-        wrapped = find(optimizer)
-        if wrapped is not None:
-            wrapped.forget_accumulated()
+    def save_all(self: Any) -> None:
+        save(self)
+        if self._in_flight is not None:
+            self._in_flight.save()
+
+    def restore_all(self: Any) -> None:
+        restore(self)
+        if self._in_flight is not None:
+            self._in_flight.restore()
+
+    def sync_all(self: Any) -> None:
+        if self._in_flight is None:
+            synchronise(self)
+        else:
+            self._in_flight.sync(lambda: synchronise(self))
+
+    for name, method in (("__init__", __init__), ("save", save_all), ("restore", restore_all), ("sync", sync_all)):
+        setattr(state, name, method)
+    return state

@@ -17,8 +17,8 @@ class Settings:
 
     `groups`: None, a number of groups, or lists of variables whose gradients form one message each. `exchange`: None
     for a synchronous exchange; else a function of the settings that makes Paceline's (paceline.exchange.base) for one
-    optimizer. `encoding`: codec and collective (paceline.codecs.encoding); None: from the environment variables. `weight`:
-    weight of this rank's gradients (paceline.keras3.weighing).
+    optimizer. `encoding`: codec and collective (paceline.codecs.encoding); None: from the environment variables.
+    `weight`: weight of this rank's gradients (paceline.keras3.weighing).
     """
 
     name: str
@@ -70,7 +70,8 @@ class Settings:
         """Values compiled into a reduction, besides groups: settings with equal values may share it."""
         return (
             self.name, self.op, self.process_set.process_set_id, self.process_set, self.compression,
-            self.device_dense, self.device_sparse, self.prescale, self.postscale, self.encoding and self.encoding.choice,
+            self.device_dense, self.device_sparse, self.prescale, self.postscale,
+            self.encoding and self.encoding.choice,
         )  # fmt: skip
 
     def operation(self, kind: str, index: int, mark: str = "") -> str:

@@ -74,6 +74,15 @@ class TensorFlowOps:
             return one if predicate else other
         return tf.where(predicate, one, other)
 
+    def observed(self, function: Callable[[list[Any]], None], tensors: Sequence[Any]) -> list[Any]:
+        """Return an operation that calls function(arrays) with the values of `tensors`."""
+
+        def call(*arrays: Any) -> Any:
+            function(list(arrays))
+            return np.int64(0)
+
+        return [tf.numpy_function(call, list(tensors), tf.int64)]
+
     def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
         """Return an assertion that raises InvalidArgumentError with both texts if `condition` is false."""
         return [tf.debugging.Assert(condition, [f"{problem} {remedy}"], summarize=1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import paceline.lifecycle  # noqa: F401  Horovod tells it of init() and shutdown() once it is loaded (shims/glue.py)
+import paceline.lifecycle  # noqa: F401  notified of init() and shutdown() once loaded (shims/glue.py)
 from paceline.horovod.load import load
 
 horovod_tensorflow: Any = load("tensorflow")

@@ -28,7 +28,9 @@ def tracks(document: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]
     for (pid, tid), own in slices.items():
         assert names[pid, tid] not in found[names[pid, 0]] or "gradients" in names[pid, 0]
         for before, after in itertools.pairwise(own):
-            assert before["ts"] + before["dur"] <= after["ts"] + 1e-3, (before, after)
+            ends, within = before["ts"] + before["dur"], after["ts"] + after["dur"]
+            nested = names[pid, 0].startswith("Horovod") and within <= ends + 1e-3
+            assert ends <= after["ts"] + 1e-3 or nested, (before, after)
         found[names[pid, 0]].setdefault(names[pid, tid], []).extend(own)
     return found
 

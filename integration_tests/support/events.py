@@ -58,6 +58,7 @@ _FAILED = (
     "ranks/torch/test_events.py::test_weights_are_those_of_one_process",
     "ranks/keras/test_failed_steps.py::test_a_failed_pass_leaves_no_trace",
 )
+_CHANGES = "ranks/leaving/test_elastic_changes.py::test_weights_show_every_contribution_of_ranks_that_came_and_went"
 _ELASTIC = (*_BOTH, "ranks/leaving/test_elastic.py::test_the_others_go_on_when_a_rank_is_killed")
 _REPLACED = (_TORCH, "ranks/torch/test_replaced.py::test_parameters_replaced_by_others_of_another_length")
 _IN_TURN = ("ranks/exchange/test_compiled_steps.py::test_turns_with_a_drain_between_them",)
@@ -387,13 +388,13 @@ EVENTS = (
             "ranks/armed/test_armed.py::"
             "test_a_rank_that_had_armed_steps_in_a_world_before_as_after_an_elastic_reset",
         ),),
-        "pipelined": (_works("Gradients in flight are forgotten, those of the committed state take their place.",
-                             *_ELASTIC),),
+        "pipelined": (_works("An elastic reset keeps gradients in flight, after a failure those of the commit. "
+                             "shutdown() and init() in a script forget them.", *_ELASTIC, _CHANGES),),
         "partial": (_works("Rounds and send buffers start empty, or with those of the committed state.", *_ELASTIC),),
         "local": (_works("Ranks count updates from the beginning, or as in the committed state.", *_ELASTIC,
                          "ranks/local/test_local.py::test_torch_forgets_what_other_ranks_had"),),
         "split": (
-            _works("Owners are assigned again; ranks go on from the committed state, all of it.", _TORCH, on=PYTORCH),
+            _works("Owners are assigned again; ranks go on with the whole state.", _TORCH, _CHANGES, on=PYTORCH),
             _SPLIT_IN_KERAS,
         ),
         RESIDUAL: (_works("Loading the committed state replaces them; without that a rank keeps its own."),),

@@ -50,7 +50,7 @@ class ByHand:
         The next request for plans starts from there.
         """
         if self.process_set == 0:
-            importlib.import_module(f"horovod.{self.library}").allgather_object(None, name="merging.end")
+            meet(self.library)
         self.bridge.want(0)
         self.wait(lambda: (status := self.bridge.status(self.process_set)) is None or not status.plans)
 
@@ -168,8 +168,17 @@ def variables(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def meet(library: str) -> None:
+    """Wait for all ranks."""
+    importlib.import_module(f"horovod.{library}").allgather_object(None, name="merging.meet")
+
+
 def ask_for(library: str, fusion: Any) -> None:
-    """Request a policy on this rank, as the wrappers' argument `fusion` does; "threshold" ends merging by plan."""
+    """Request a policy, as the wrappers' argument `fusion` does, once all ranks are here; "threshold" ends plans.
+
+    The first rank that requests another policy ends the plan of all of them, also of those that still look at it.
+    """
+    meet(library)
     choose(loaded(library), fusion)
 
 

@@ -35,8 +35,8 @@ def packages(root: Path = ROOT) -> dict[str, Path]:
 
 def shipped(root: Path = ROOT) -> dict[str, Path]:
     """Packages of the distribution: all except the ones that measure."""
-    left_out = root / declared("LEFT_OUT", root)
-    return {name: folder for name, folder in packages(root).items() if not folder.is_relative_to(left_out)}
+    left_out = [root / one for one in declared("LEFT_OUT", root)]
+    return {name: folder for name, folder in packages(root).items() if not any(map(folder.is_relative_to, left_out))}
 
 
 def link_tree(tree: Path, root: Path = ROOT) -> dict[str, str]:

@@ -30,7 +30,7 @@ class _Office:
 
 
 class QueueCommunicator:
-    """Like paceline.native.communicator.Communicator: messages of one tag between two ranks arrive in order, in posted memory."""
+    """Like paceline.native.communicator.Communicator: messages of one tag arrive in order, in posted memory."""
 
     def __init__(self, office: _Office, rank: int) -> None:
         self.rank, self.size = rank, office.size
@@ -100,7 +100,7 @@ class QueueCommunicator:
 
 
 def in_threads(size: int, body: Callable[[QueueCommunicator], Any]) -> list[Any]:
-    """Return the results of `body(communicator)` on each of `size` stages. Raises the error of the first stage that failed."""
+    """Return the results of `body(communicator)` on each of `size` stages. Raises the first failed stage's error."""
     office = _Office(size)
     answers: list[Any] = [None] * size
     errors: list[BaseException] = []

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paceline.record.trace import Trace
 
 STEPS, FEWEST_STEPS = 60, 10
+SECONDS = 6
 MEASURED_STEPS = 30  # enough for ranks to measure costs, also in a script with short steps
 TURNS = 5
 LIMIT_S = 300
@@ -37,7 +38,15 @@ EPILOG = (
     type=click.IntRange(FEWEST_STEPS),
     default=STEPS,
     show_default=True,
-    help="Steps of a run; the script is ended after them.",
+    help="Steps of a run, or more in a script with short steps; the script is ended after them.",
+)
+@click.option(
+    "--seconds",
+    "least_s",
+    type=click.IntRange(0),
+    default=SECONDS,
+    show_default=True,
+    help="A run makes steps for at least so long.",
 )
 @click.option("--verify", is_flag=True, help="Measure the best three settings and stock Horovod in turn.")
 @click.option(
@@ -59,6 +68,7 @@ EPILOG = (
 @click.option("--trace", "trace_path", metavar="FILE", type=Path, help="Keep the trace, for `paceline plan`.")
 def advise_command(
     steps: int,
+    least_s: int,
     verify: bool,
     turns: int,
     limit_s: int,
@@ -84,7 +94,7 @@ def advise_command(
     _check(horovodrun_arguments, command)
     # All hosts see the current folder if they see the script.
     with _folder() as folder:
-        script = Script(horovodrun_arguments, command, Path(folder), limit_s)
+        script = Script(horovodrun_arguments, command, Path(folder), least_s, limit_s)
         notes = _set_aside(script.set_aside)
         outcome = script.record(steps)
         if outcome.code:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import structs
+
 from paceline import config, variables
 from paceline.debug_values import CYCLE
 from paceline.errors import UserError
@@ -22,8 +24,9 @@ SHOWN = ("stderr", "stderr")  # streams for the script's output: the table goes 
 HIDDEN = ("", "")
 # Steps in which ranks measure coordination, after the first messages of growing sizes.
 MEASURED_STEPS = 5
-# Ranks measure costs in about 12 steps; later steps are like those of any run.
-SKIPPED_SHARE = 3
+# Shares of the first steps, which do not count: ranks measure costs in about 12 steps, and a plan of merging is in
+# force after about 20.
+RECORDED_SKIP, MEASURED_SKIP = 1 / 3, 1 / 2
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Script:
-    """A command to run: horovodrun's arguments and the command of the ranks. `limit_s`: limit of a run in seconds."""
+    """A command to run: horovodrun's arguments and the command of the ranks.
+
+    A run makes steps for at least `least_s` seconds, and ends after `limit_s`.
+    """
 
     horovodrun_arguments: Sequence[str]
     command: Sequence[str]
     folder: Path
+    least_s: int
     limit_s: float
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -61,26 +68,24 @@ class Script:
     def record(self, steps: int) -> Outcome:
         """Run with Horovod's own merging; meanwhile the ranks measure the cost of messages."""
         measuring = {} if self._excludes_plans else {"fusion": OPTIMAL}
-        kept = steps - steps // SKIPPED_SHARE
-        measured = f"fusion_warmup_steps={MEASURED_STEPS},record_steps={kept}"
-        return self._run(measuring, f"wake={CYCLE},fusion_follow=no,{measured}", steps, SHOWN)
+        debug = f"wake={CYCLE},fusion_follow=no,fusion_warmup_steps={MEASURED_STEPS}"
+        return self._run(measuring, debug, steps, RECORDED_SKIP, SHOWN)
 
-    def measure(self, options: Mapping[str, str], steps: int, kept: int) -> Outcome:
-        """Run under the setting of `options`, by name; the last `kept` of `steps` recorded steps count."""
-        debug = f"record_buckets=yes,fusion_trial_steps=0,record_steps={kept}"
-        return self._run(options, debug, steps, HIDDEN)
+    def measure(self, options: Mapping[str, str], steps: int) -> Outcome:
+        """Run under the setting of `options`, by name; the second half of the recorded steps counts."""
+        return self._run(options, "record_buckets=yes,fusion_trial_steps=0", steps, MEASURED_SKIP, HIDDEN)
 
     @property
     def _excludes_plans(self) -> bool:
         switches = any(variables.switched_on(name, self.environ) for name in EXCLUDING)
         return switches or "--autotune" in self.horovodrun_arguments
 
-    def _run(self, options: Mapping[str, str], debug: str, steps: int, show: tuple[str, str]) -> Outcome:
+    def _run(self, options: Mapping[str, str], debug: str, steps: int, skip: float, show: tuple[str, str]) -> Outcome:
         path = self.folder / "trace.json"
         for part in trace.parts(path):
             part.unlink()
         users = self.environ.get(_variable("debug"), "")
-        debug = ",".join(filter(None, (users, debug, f"record_stop={steps}")))
+        debug = ",".join(filter(None, (users, debug, f"record_stop={steps},record_stop_s={self.least_s}")))
         quiet = {} if show == SHOWN else {"progress": "no"}
         given = {**options, **quiet, "record": str(path), "debug": debug}
         left = {name: text for name, text in self.environ.items() if name not in self.set_aside}
@@ -88,11 +93,21 @@ class Script:
         job = run.job(self.horovodrun_arguments, self.command, environ, config.read(environ))
         enough = Enough(self.limit_s)
         code, verdict = run.finished(job, enough, show)
-        return Outcome(code, verdict, _merged(path), enough.timed_out)
+        recorded = _merged(path)
+        return Outcome(code, verdict, recorded and _later(recorded, skip), enough.timed_out)
 
 
 def _variable(name: str) -> str:
     return config.PREFIX + name.upper()
+
+
+def _later(recorded: trace.Trace, skip: float) -> trace.Trace:
+    """Return the trace without the first `skip` of each rank's steps."""
+    ranks = []
+    for rank in recorded.ranks:
+        first = int(skip * (rank.steps[-1].index + 1)) if rank.steps else 0
+        ranks.append(structs.replace(rank, steps=tuple(step for step in rank.steps if step.index >= first)))
+    return structs.replace(recorded, ranks=tuple(ranks))
 
 
 def _merged(path: Path) -> trace.Trace | None:

@@ -12,10 +12,8 @@ from paceline.launch.intervals import median_interval
 from paceline.local.settings import Local
 from paceline.record.pace import update_s
 
-# A plan of merging is in force after about 20 steps; only the second half of a run is measured.
-KEPT_SHARE = 2
-# Number of model averages that a run of the local exchange needs, including the first ones.
-LEAST_AVERAGES, FIRST_AVERAGES = 7, 2
+# Number of model averages that a run of the local exchange needs.
+LEAST_AVERAGES = 9
 
 
 def verify(script: Script, rows: Sequence[Row], steps: int, turns: int, tell: Callable[[str], None]) -> dict[str, Row]:
@@ -48,10 +46,7 @@ def _updates_between(options: Mapping[str, str]) -> int:
 
 def _run(script: Script, options: Mapping[str, str], steps: int) -> Outcome:
     between = _updates_between(options)
-    if between > 1:
-        averages = max(LEAST_AVERAGES, -(-steps // between))
-        return script.measure(options, averages, averages - FIRST_AVERAGES)
-    return script.measure(options, steps, max(1, steps // KEPT_SHARE))
+    return script.measure(options, steps if between == 1 else max(LEAST_AVERAGES, -(-steps // between)))
 
 
 def _step_s(outcome: Outcome, options: Mapping[str, str]) -> float | None:

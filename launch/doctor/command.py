@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import click
 
@@ -38,11 +39,22 @@ _SHOWN = {Severity.OK: "[green]ok[/]", Severity.WARNING: "[yellow]warning[/]", S
 @click.option(
     "--options", "lists_options", is_flag=True, help="List all options and their values, and look no further."
 )
-def doctor_command(host_list: str, runs: bool, as_json: bool, lists_options: bool) -> int:
+@click.option(
+    "--history",
+    "history_folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Check the history of a training (PACELINE_HISTORY), and look no further. Exit code 1: violations.",
+)
+def doctor_command(host_list: str, runs: bool, as_json: bool, lists_options: bool, history_folder: Path | None) -> int:
     """Look for what keeps ranks from starting or from working well.
 
     What is not as it should be comes with its remedy. Exit code 0: all is well, 1: warnings, 3: errors.
     """
+    if history_folder is not None:
+        from paceline.launch.doctor import history
+
+        return history.show(history_folder, as_json)
     if lists_options:
         from paceline.launch.doctor import options
 

@@ -49,6 +49,10 @@ ARMED = (
     "--perfetto", "timeline", metavar="FILE", type=Path,
     help="Write the recorded steps as a Chrome trace, for https://ui.perfetto.dev (.json, .json.gz).",
 )  # fmt: skip
+@click.option(
+    "--horovod-timeline", "horovods", metavar="FILE", type=Path,
+    help="With --perfetto: include this timeline, which Horovod wrote in the recorded run.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON in place of tables.")
 @click.option("--cost", metavar="A,B", help="Cost of a message in place of the measured: seconds, seconds per byte.")
 @click.option("--curve", is_flag=True, help="Cost as a curve through the measured medians, in place of a line.")
@@ -81,6 +85,7 @@ def trace_command(
     output: Path | None,
     picture: Path | None,
     timeline: Path | None,
+    horovods: Path | None,
     as_json: bool,
     armed: bool,
     coordination_ms: float | None,
@@ -102,6 +107,8 @@ def trace_command(
             raise UserError(f"{name} {value:g} cannot be used.", "Give milliseconds of at least 0.")
     if not 0 <= threshold_mb < float("inf"):
         raise UserError(f"--threshold-mb {threshold_mb:g} cannot be used.", "Give MiB of at least 0; 0: merge nothing.")
+    if horovods is not None and timeline is None:
+        raise UserError("--horovod-timeline has a meaning only with --perfetto.", "Add --perfetto FILE.")
     from paceline.collectives import network_file
     from paceline.fusion import from_trace, plan_file, planning, policies
     from paceline.fusion.resolve import resolve
@@ -113,7 +120,7 @@ def trace_command(
     chosen = resolve(policy)  # a wrong name is refused before the trace is read
     recorded = from_trace.load(trace_path)
     if timeline is not None:
-        record.write_timeline(recorded, timeline)
+        record.write_timeline(recorded, timeline, horovods)
     measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
     probed = None if network_path is None else network_file.load(network_path)
     if probed is not None and cost_flags["algorithm"] is not None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from paceline import config
+from paceline import config, variables
 from paceline.errors import UserError
-from paceline.launch import console, flags, interrupts, outputs, run
+from paceline.launch import console, flags, horovodrun, interrupts, outputs, run
 from paceline.launch.environment import announce, environment
 from paceline.record import flight_recorder, trace
 from paceline.record import summary as trace_summary
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+# Variable with the file of Horovod's timeline.
+TIMELINE = "HOROVOD_TIMELINE"
 
 
 def prepare(path: Path) -> Path:
@@ -131,11 +136,14 @@ def plot(merged: trace.Trace, picture: Path) -> None:
     console.note(f"One step's timeline: {picture}")
 
 
-def write_timeline(merged: trace.Trace, timeline: Path) -> None:
-    """Write the Chrome trace. Raises UserError if the trace has no step or the file cannot be written."""
-    from paceline.launch.record import perfetto
+def write_timeline(merged: trace.Trace, timeline: Path, horovods: Path | None) -> None:
+    """Write the Chrome trace, with Horovod's timeline from `horovods`.
 
-    perfetto.save(merged, timeline)
+    Raises UserError if the trace has no step, a file cannot be read or written, or the timeline is of another run.
+    """
+    from paceline.launch.record import horovods_timeline, perfetto
+
+    perfetto.save(merged, timeline, None if horovods is None else horovods_timeline.load(horovods))
     console.note(f"All steps, for https://ui.perfetto.dev: {timeline}")
 
 
@@ -162,7 +170,8 @@ def keep_dumps(path: Path, failed: bool) -> None:
     "timeline",
     metavar="FILE",
     type=Path,
-    help="Also write all steps as a Chrome trace, for https://ui.perfetto.dev (.json, .json.gz).",
+    help="Also write all steps as a Chrome trace, for https://ui.perfetto.dev (.json, .json.gz). Includes Horovod's "
+    "timeline where --timeline-filename or HOROVOD_TIMELINE requests one.",
 )
 def record_command(
     output: Path,
@@ -192,16 +201,23 @@ def record_command(
         outputs.check_picture(picture)
     if timeline is not None:
         outputs.check(timeline, "the timeline")
+    horovods = None if timeline is None else _horovods(horovodrun_arguments, command)
     path = prepare(output)
     announce(settings)
     try:
         code = run.call(job)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
-    return report(path, picture, timeline, code)
+    return report(path, picture, timeline, horovods, code)
 
 
-def report(path: Path, picture: Path | None, timeline: Path | None, code: int) -> int:
+def _horovods(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> Path | None:
+    """Return the file in which Horovod writes its timeline, or None."""
+    name = horovodrun.parsed(horovodrun_arguments, command).timeline_filename or variables.environ().get(TIMELINE)
+    return Path(name) if name else None
+
+
+def report(path: Path, picture: Path | None, timeline: Path | None, horovods: Path | None, code: int) -> int:
     """Merge, print and draw the trace; return the exit code to end with, given that of the run."""
     keep_dumps(path, failed=code != 0)
     try:
@@ -216,5 +232,5 @@ def report(path: Path, picture: Path | None, timeline: Path | None, code: int) -
     if picture is not None:
         plot(merged, picture)
     if timeline is not None:
-        write_timeline(merged, timeline)
+        write_timeline(merged, timeline, horovods)
     return code

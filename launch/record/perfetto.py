@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from paceline.errors import UserError
+from paceline.launch.record import horovods_timeline
 from paceline.record.alignment import shifts_s
 from paceline.record.timed import timed_steps
 from paceline.record.trace import RankTrace, Step, Trace
@@ -46,12 +47,13 @@ class Clock(NamedTuple):
         return round(1e6 * (time_s - self.origin_s), 3)
 
 
-def document(trace: Trace) -> dict[str, Any]:
+def document(trace: Trace, horovods: list[Event] | None = None) -> dict[str, Any]:
     """Return the trace in the Chrome trace-event format, as a JSON object.
 
     Each rank has two processes: one with its steps, exposed communication, messages and counters, and one with a track
     for each gradient. Zero is the first arrival of the earliest rank; the clocks of ranks are aligned on the ends of
-    their collectives. Raises UserError if no step was recorded.
+    their collectives. `horovods`, the events of Horovod's timeline, become one more process, with a track for each
+    tensor. Raises UserError if no step was recorded, or if that timeline is of another run.
     """
     ranks = [one for one in trace.ranks if one.steps]
     if not ranks:
@@ -67,6 +69,8 @@ def document(trace: Trace) -> dict[str, Any]:
         # Perfetto takes number 0 for the idle process.
         events += _rank(one, clock, pid=1 + one.rank)
         events += _gradients(one, clock, pid=1 + trace.size + one.rank)
+    if horovods is not None:
+        events += _horovods(ranks[0], Clock(earliest_s + shifts[0]), pid=1 + 2 * trace.size, events=horovods)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -74,9 +78,9 @@ def document(trace: Trace) -> dict[str, Any]:
     }
 
 
-def save(trace: Trace, path: Path) -> None:
+def save(trace: Trace, path: Path, horovods: list[Event] | None = None) -> None:
     """Write the timeline, compressed if the name ends with .gz. Raises UserError if that cannot be done."""
-    content = msgspec.json.encode(document(trace))
+    content = msgspec.json.encode(document(trace, horovods))
     try:
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     except OSError as error:
@@ -159,6 +163,19 @@ def _gradients(one: RankTrace, clock: Clock, pid: int) -> Iterator[Event]:
         for lane in _lanes(slices):
             tid += 1
             yield from _track(pid, tid, one.tensors[tensor].name, lane, clock)
+
+
+def _horovods(one: RankTrace, clock: Clock, pid: int, events: list[Event]) -> Iterator[Event]:
+    if one.rank != 0:
+        raise UserError("The trace has no rank 0, which wrote Horovod's timeline.", "Leave the timeline out.")
+    later_s = horovods_timeline.offset_s(events, one)
+    yield from _process(pid, "Horovod's timeline (rank 0)", pid)
+    for tid, (name, phases) in enumerate(horovods_timeline.tracks(events), 1):
+        slices = [
+            Slice(each.start_s + later_s, each.end_s + later_s, each.name, "horovod", {"tensor": name})
+            for each in phases
+        ]
+        yield from _track(pid, tid, name, slices, clock)
 
 
 def _counters(one: RankTrace, clock: Clock, pid: int) -> Iterator[Event]:

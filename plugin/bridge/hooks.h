@@ -36,7 +36,7 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
 // queued
 void Queued(const common::Request& request, int32_t process_set_id);
 
-// submitted: TensorQueue::Submitted(), the names of all operations of this rank that have been handed in and not begun.
+// submitted: TensorQueue::Submitted(), names of this rank's operations that were submitted and have not begun.
 
 // take_control_request
 bool TakeControlRequest(const common::Request& request);

@@ -1,4 +1,4 @@
-// How C entry points answer with a JSON text.
+// Result of a C entry point as a JSON text.
 
 #ifndef PACELINE_BRIDGE_JSON_TEXT_H
 #define PACELINE_BRIDGE_JSON_TEXT_H
@@ -9,7 +9,7 @@
 
 namespace horovod::paceline {
 
-// Holds until the same thread's next answer.
+// The text is valid until the next call in the same thread.
 inline const char* JsonText(const ::paceline::core::Json& answer) {
   thread_local std::string kept;
   kept = answer.Text();

@@ -1,4 +1,4 @@
-// Sums over the ranks of a process set, for whoever makes messages of its own outside of Horovod's operations.
+// Interface for sums over the ranks of a process set, for messages outside Horovod's operations.
 
 #ifndef PACELINE_BRIDGE_MESSAGE_REDUCER_H
 #define PACELINE_BRIDGE_MESSAGE_REDUCER_H
@@ -16,8 +16,8 @@
 
 namespace horovod::paceline {
 
-// Background thread. The same calls in the same order on all ranks; those of Begin to Finish when all messages of a
-// round have been performed or begun, the others between any two of them.
+// Background thread. All ranks make the same calls in the same order. Calls from Begin to Finish are made after all
+// messages of a round have been performed or begun; other calls are allowed between any two messages.
 class MessageReducer {
  public:
   MessageReducer() = default;
@@ -35,38 +35,39 @@ class MessageReducer {
     Half half = Half::kBoth;
   };
 
-  // Whether there is a way among these ranks.
+  // Returns true if these ranks are connected by a transport.
   virtual bool Supports(common::ProcessSet& process_set) const = 0;
-  // How long a rank waits there while nothing moves.
+  // Timeout of the transport: the longest wait of a rank without progress.
   virtual std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const = 0;
-  // Whether this tensor is to travel as it is: codecs lose something, and remember it.
+  // Returns true if this tensor is sent without a lossy codec, which would keep a residual.
   virtual bool Exact(const std::string& name, int64_t bytes) const = 0;
 
-  // Messages that would go by Horovod's own collectives go by the fastest of ours from now on, those of these names;
-  // and as it was chosen again.
+  // From now on, messages with these names use the fastest collective of ours instead of Horovod's (GoFastest), or the
+  // chosen collective again (GoAsChosen).
   virtual void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) = 0;
   virtual void GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) = 0;
 
-  // All throw std::runtime_error when a rank is lost or does not come within the limit of the transport; the world has
-  // failed then, and nobody touches the memory any more.
+  // All following functions throw std::runtime_error if a rank is lost or does not answer within the timeout of the
+  // transport. The world has failed then, and the memory is not accessed any more.
 
-  // Adds up in place, by the collective that was chosen, or else by the one that is the fastest of ours. Any number of
-  // messages are under way together, until `done` is called, in Begin or Progress. `followed`: others come
-  // behind it, as far as is known. `name` says what it is in errors.
+  // Begins a sum in place, with the chosen collective, or else with the fastest collective of ours. Any number of
+  // messages may be in flight. A message is in flight until `done` is called, in Begin or Progress. `followed`: true if
+  // other messages are known to follow. `name`: description for error texts.
   virtual void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, bool followed,
                      const std::string& name, std::function<void()> done) = 0;
-  // Goes on with what is under way: returns when something has happened, when it is woken, or at `until`.
+  // Continues messages in flight. Returns after an event, after Wake, or at `until`.
   virtual void Progress(std::chrono::steady_clock::time_point until) = 0;
-  // Any thread: ends the Progress under way, or the next one.
+  // Any thread: ends the running call of Progress, or the next one.
   virtual void Wake() = 0;
-  // Whether anything is under way: messages of Begin, or others of ours that this round has begun.
+  // Returns true if messages are in flight: messages of Begin, or other messages of ours begun in this round.
   virtual bool InFlight() const = 0;
-  // Waits for all that is under way; all ranks come here, also between two messages of a round. Others of ours that
-  // cannot be finished are told why, and what begins after them throws.
+  // Waits for all messages in flight. All ranks call it, also between two messages of a round. Other messages of ours
+  // that cannot be finished fail with the reason, and messages begun after them throw.
   virtual void Settle() = 0;
-  // The same, and no message follows in this round.
+  // As Settle; no message follows in this round.
   virtual void Finish(common::ProcessSet& process_set) = 0;
-  // The caller cannot go on: what is in flight ends with this error, and nobody touches its memory or calls its `done`.
+  // The caller has failed: messages in flight end with this error. Their memory is not accessed any more, and their
+  // `done` is not called.
   virtual void Fail(const std::exception& error) = 0;
 };
 

@@ -23,8 +23,7 @@ struct Completion {
 // of the two is posted first; data moves at once only if that is the receive. One thread at a time, unless a transport
 // says more of itself.
 //
-// Once an operation has failed, or was given up, connections are closed: peers hear of it, and nothing but errors comes
-// from here on.
+// After a failed or aborted operation connections are closed: peers are notified, and all later operations fail.
 class Transport {
  public:
   using Clock = std::chrono::steady_clock;
@@ -76,11 +75,11 @@ class Transport {
     return true;
   }
 
-  // Closes connections. What is in flight fails.
+  // Closes connections. Operations in flight fail.
   virtual void Abort() = 0;
 
-  // What is in flight is forgotten, connections stay: where no peer sends or receives with its tags any more.
-  // Transports that cannot forget give up.
+  // Forgets operations in flight and keeps connections: no peer sends or receives with these tags any more.
+  // Transports that cannot do this abort.
   virtual void Leave() { Abort(); }
 };
 

@@ -1,15 +1,15 @@
-// What Horovod's background thread is told of while it may sleep. Any thread; light, for Horovod's queues include it.
+// Notifications to Horovod's background thread, which may sleep. Any thread. Few includes, because Horovod's queues
+// include this header.
 
 #ifndef PACELINE_BRIDGE_WAKING_H
 #define PACELINE_BRIDGE_WAKING_H
 
 namespace horovod::paceline {
 
-// work_submitted: something is there that the next coordination round is to take up: requests, or a change of process
-// sets.
+// work_submitted: the next coordination round has work: requests, or a change of process sets.
 void NotifyWorkSubmitted();
 
-// waited_for: this thread waits for an operation. Also: for the background thread itself, to shut down.
+// waited_for: the calling thread waits for an operation, or for the background thread to shut down.
 void NotifyWaitedFor();
 
 }  // namespace horovod::paceline

@@ -46,7 +46,7 @@ class Choice:
 
     @property
     def mark(self) -> str:
-        """The part of an operation's name that tells the library its codec and collective.
+        """Part of an operation's name with its codec and collective, for the library.
 
         core/naming/name_mark.h has the format. All ranks, including those that have joined, read the choice from it.
         Operations without a mark (""), such as a script's own, use no codec and the collective of the variables.

@@ -80,6 +80,17 @@ class ChannelOwner:
             self._names.add(name)
         _let_go_of(self._known.abandoned)
 
+    def free(self, names: Iterable[str]) -> None:
+        """Make `names` that an optimizer of an earlier world still owns plain names again, without its exchange."""
+        for name in names:
+            key = (self._set, name)
+            known = self._known.owners.get(key)
+            other = known() if known is not None else None
+            if other is not None and other._world is not self._in_flight.process.world:
+                other._names.discard(name)
+                self._known.owners.pop(key)
+                self._release(name, SETTLE_LIMIT_S)
+
     def empty(self) -> None:
         """Drop all that is in flight under the names, after waiting for it; they stay owned and registered."""
         for name in self._names:

@@ -18,7 +18,7 @@ from paceline.native.world import process
 class Ending(NamedTuple):
     """Final work of one exchange: `drain()` makes the updates that are left and returns their number.
 
-    `how` tells users how to do the same.
+    `how`: remedy for users, with the same effect.
     """
 
     exchange: Exchange

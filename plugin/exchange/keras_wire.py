@@ -19,7 +19,7 @@ from paceline.codecs.naming import unmarked
 from paceline.errors import UsageError
 from paceline.exchange.averaging import VariableMeans
 from paceline.exchange.own_names import own_name
-from paceline.exchange.wire import Array, Bucket, Key, Work
+from paceline.exchange.wire import HALF_ROUNDING, Array, Bucket, Key, Work
 from paceline.native.library import loaded
 
 
@@ -79,6 +79,12 @@ class KerasWire:
         name = unmarked(bucket.name) if exact else bucket.name
         names: list[str] = self._module.full_names(name, len(bucket.members))
         return names
+
+    def reduces_as(self) -> tuple[bool, float | None]:
+        """Return if results are averages, and the unit roundoff of compression; None if unknown."""
+        compression = self._module.hvd.Compression
+        known = {compression.none: 0.0, compression.fp16: HALF_ROUNDING}
+        return self._settings.op == self._settings.average, known.get(self._settings.compression)
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """Return False: sparse gradients are made dense before the exchange."""

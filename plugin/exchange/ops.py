@@ -79,6 +79,13 @@ class GraphOps(Ops, Protocol):
         """True while Python traces a graph, whose executions come later."""
         ...
 
+    def observed(self, function: Callable[[list[Any]], None], tensors: Sequence[Any]) -> list[Any]:
+        """Call function(arrays) with the values of `tensors`; in a graph, in every execution.
+
+        Returns the operations to pass to `after` for work that follows the call.
+        """
+        ...
+
     def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
         """Raise InvalidArgumentError with both texts, in an execution, if `condition` is false.
 

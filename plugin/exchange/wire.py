@@ -17,6 +17,8 @@ from paceline.codecs.encoding import Encoding
 from paceline.exchange.ops import Cell, GraphOps
 
 Array = np.ndarray[Any, Any]
+# Unit roundoff of float16.
+HALF_ROUNDING = 2.0**-11
 # Key of a gradient: its parameter's name (PyTorch), or its variable's index in the optimizer's or tape's list.
 Key = str | int
 # Waits and returns one result per tensor, in the same order.
@@ -135,6 +137,13 @@ class Wire(Protocol):
 
     def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
         """Key of the weights that an update changes; None where every update changes all of them."""
+        ...
+
+    def reduces_as(self) -> tuple[bool, float | None]:
+        """Return if sums over the ranks are divided by their number, and the unit roundoff of compression.
+
+        It is 0 without compression, None if unknown.
+        """
         ...
 
     # Tensors and weights.

@@ -34,7 +34,7 @@ class ArmedReport:
     too_many_fallbacks: bool = False
 
     def __str__(self) -> str:
-        ended = f", {self.fallbacks} given up ({self.fallback_reason})" if self.fallbacks else ""
+        ended = f", {self.fallbacks} fell back ({self.fallback_reason})" if self.fallbacks else ""
         why = f": {self.reason}" if self.reason else ""
         return f"{self.state}{why}; {self.steps} steps{ended}"
 

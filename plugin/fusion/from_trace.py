@@ -11,6 +11,7 @@ from statistics import median
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient
 from paceline.record import trace
+from paceline.record.timed import midmean
 from paceline.record.trace import Collective, RankTrace, Step, Tensor, Trace
 
 ALLREDUCE = "allreduce"
@@ -33,11 +34,11 @@ class Measurements:
         left_out: tensors that are not planned for -> reason.
         steps: number of steps in use.
         ranks: size of the world.
-        finish_s: time from the first gradient of a step to the end of the last message with gradients, median over
+        finish_s: time from the first gradient of a step to the end of the last message with gradients, midmean over
             steps and ranks; comparable with a plan's.
         messages: median number of messages with gradients.
-        exposed_s: time from the last gradient to the end of the last message, median over steps, on the rank that comes
-            last in each step; the other ranks wait for it meanwhile.
+        exposed_s: time from the last gradient to the end of the last message, midmean over steps, on the rank that
+            comes last in each step; the other ranks wait for it meanwhile.
         coordination_known: False if the trace does not determine `coordination_s`, which is 0 then.
     """
 
@@ -229,7 +230,7 @@ def _gradients(ranks: Sequence[_Rank], names: set[str]) -> tuple[Gradient, ...]:
 
 
 def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float, float]:
-    """Return the median finish of a step, the median number of messages with gradients, and the exposed time."""
+    """Return the midmean of a step's finish, the median number of messages with gradients, and the exposed time."""
     finishes_s, counts = [], []
     exposed_s: dict[int, list[float]] = {}
     for rank in ranks:
@@ -242,8 +243,8 @@ def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float, fl
                 exposed_s.setdefault(step.index, []).append(max(one.end_s for one in reductions) - max(arrivals_s))
     # Prefer steps that all ranks recorded; in others the last rank is unknown.
     everywhere = [min(found) for found in exposed_s.values() if len(found) == len(ranks)]
-    least_s = median(everywhere or [min(found) for found in exposed_s.values()])
-    return median(finishes_s), float(median(counts)), max(0.0, least_s)
+    least_s = midmean(everywhere or [min(found) for found in exposed_s.values()])
+    return midmean(finishes_s), float(median(counts)), max(0.0, least_s)
 
 
 # Cost of messages.

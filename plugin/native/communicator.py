@@ -1,4 +1,4 @@
-"""Messages between two ranks of a process set, from a thread of a framework (plugin/bridge/stages/stage_communicator.h).
+"""Point-to-point messages from framework threads of a process set (plugin/bridge/stages/stage_communicator.h).
 
 They use Horovod's connections, outside its collectives, and are sent from and received into the caller's memory without
 a copy. A failure ends the world of Horovod: all ranks receive it, whatever they wait for.
@@ -140,7 +140,7 @@ class Communicator:
         )
 
     def done(self, operation: int) -> bool:
-        """Return True if an operation has ended: its memory was handed to the transport, or the message has arrived."""
+        """Return True if an operation has ended: the transport took its memory, or the message was received."""
         return self._look(operation, 0.0)
 
     def wait(self, operation: int, limit_s: float | None = None) -> None:

@@ -60,6 +60,7 @@ class PipelinedExchange(Exchange):
         # Only where Python sees every update. In compiled steps the library counts warm-up, and always uses the codec.
         exact = self.sets is None and self._warm.value() > 0
         if self._warm.value() > 0 and (bucket.name not in self._channels or self._apart(bucket)):
+            self._owner.free(self.wire.full_names(bucket, exact))
             return self.wire.start(bucket, tensors, exact)
         channel = self._channel(bucket, self.wire.waits_here(tensors))
         self._drained = False

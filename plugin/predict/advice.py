@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import median
 
 from paceline.core import _core
 from paceline.core._core import CostModel
@@ -14,6 +13,7 @@ from paceline.fusion.resolve import resolve
 from paceline.predict.iteration import Iteration
 from paceline.predict.recorded import RecordedIteration, of_trace
 from paceline.predict.remedies import Remedy, remedies, waits_for_others_s
+from paceline.record.timed import midmean
 from paceline.record.trace import Trace
 from paceline.registry.policies import OPTIMAL, THRESHOLD
 
@@ -162,7 +162,7 @@ def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRE
 
 
 def _replayed_s(trace: Trace, measured: Measurements, costs: CostModel) -> float:
-    """Return the median finish of a step's messages at modelled costs, with the recorded groups of gradients."""
+    """Return the midmean of a step's finish at modelled costs, with the recorded groups of gradients."""
     number = {one.name: at for at, one in enumerate(measured.gradients)}
     sizes = [float(one.bytes) for one in measured.gradients]
     ready_s = [one.ready_s for one in measured.gradients]
@@ -174,7 +174,7 @@ def _replayed_s(trace: Trace, measured: Measurements, costs: CostModel) -> float
         groups = [group for those in names if (group := [number[name] for name in those if name in number])]
         if sorted(member for group in groups for member in group) == list(range(len(sizes))):
             found.append(_core.predict(groups, sizes, ready_s, types, costs).finish_s)
-    return median(found) if found else measured.finish_s
+    return midmean(found) if found else measured.finish_s
 
 
 def _slowed(costs: CostModel, slower: float) -> CostModel:

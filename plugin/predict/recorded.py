@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS, Measurements
 from paceline.predict.iteration import Iteration
-from paceline.record.timed import timed_steps
+from paceline.record.timed import midmean, timed_steps
 from paceline.record.trace import Trace
 
 
@@ -17,7 +16,7 @@ class RecordedIteration:
     """An iteration from a trace.
 
     Attributes:
-        step_s: median time from the start of a step to the start of the next.
+        step_s: midmean of the time from the start of a step to the start of the next.
         overlaps: messages of a step ended after the next step had begun, so that the whole step is only an upper bound
             of its computation.
     """
@@ -39,7 +38,7 @@ def of_trace(recorded: Trace, measured: Measurements, costs: CostModel) -> Recor
     if not steps:
         return None
     first = min(WARM_UP_STEPS, max(one.step.index for one in steps))
-    step_s = median(one.time_ms for one in steps if one.step.index >= first) / 1e3
+    step_s = midmean(one.time_ms for one in steps if one.step.index >= first) / 1e3
     l_back_s = measured.gradients[-1].ready_s
     overlaps = measured.finish_s > step_s
     exposed_s = 0.0 if overlaps else measured.exposed_s

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from statistics import median
 
+from paceline.record.timed import midmean
 from paceline.record.trace import RankTrace, Trace
 
 FEWEST = 4  # submissions of the largest tensor
 
 
 def update_s(trace: Trace, updates_between: int = 1) -> float | None:
-    """Return the median seconds from one update to the next: the median of the ranks' medians; None if it is unknown.
+    """Return the seconds from one update to the next: the median of the ranks' midmeans; None if it is unknown.
 
     The largest tensor that is all-reduced is submitted once in `updates_between` updates of a rank, whatever else the
     script reduces.
@@ -30,4 +31,4 @@ def _rank_s(rank: RankTrace) -> float | None:
         return None
     largest = max(often, key=lambda tensor: (rank.tensors[tensor].size_bytes, len(times[tensor])))
     at = sorted(times[largest])
-    return median(after - before for before, after in itertools.pairwise(at))
+    return midmean(after - before for before, after in itertools.pairwise(at))

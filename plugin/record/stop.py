@@ -32,8 +32,11 @@ _ENDED_BY_TERM = 128 + signal.SIGTERM
 class Stop:
     """Thread that polls the number of recorded steps of `library`; `written`: the trace is complete."""
 
-    def __init__(self, library: ctypes.CDLL, path: Path, most_steps: int, write: Callable[[], None]) -> None:
-        self._library, self._path, self._most_steps, self._write = library, path, most_steps, write
+    def __init__(
+        self, library: ctypes.CDLL, path: Path, least_steps: int, least_s: float, write: Callable[[], None]
+    ) -> None:
+        self._library, self._path, self._write = library, path, write
+        self._least_steps, self._least_s = least_steps, least_s
         self._size = int(library.horovod_size())
         self.written = False
         self._before: Used | None = None
@@ -49,19 +52,24 @@ class Stop:
             made = self._made()
             if not made:
                 begin_s = time.monotonic()
-            next_steps = self._most_steps
+            passed_s = time.monotonic() - begin_s
+            share = 1.0
             if self._before is None:
-                next_steps = self._most_steps // _FIRST_SHARE
-                self._before = used() if made >= next_steps else None
-            if made >= self._most_steps:
+                share = 1 / _FIRST_SHARE
+                self._before = used() if self._enough(made, passed_s, share) else None
+            if self._enough(made, passed_s):
                 self._write()
                 self.written = True
                 if reports.asked():
                     reports.send(reports.Recorded(self._size, made))
                 self._end()
                 return
-            left_s = (time.monotonic() - begin_s) / made * max(0, next_steps - made) if made else 0.0
+            steps_s = passed_s / made * max(0.0, share * self._least_steps - made) if made else 0.0
+            left_s = max(steps_s, share * self._least_s - passed_s)
             time.sleep(min(max(_LEAST_PAUSE_S, left_s / 2), _MOST_PAUSE_S))
+
+    def _enough(self, made: int, passed_s: float, share: float = 1.0) -> bool:
+        return made >= max(1, share * self._least_steps) and passed_s >= share * self._least_s
 
     def _made(self) -> int:
         """Return the number of complete steps: the last recorded one may be in progress."""

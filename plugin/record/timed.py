@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median_low
+from statistics import fmean, median_low
 
 from paceline.record.trace import RankTrace, Step, Trace
 
@@ -38,6 +39,17 @@ def timed_steps(trace: RankTrace) -> list[TimedStep]:
         waiting_s = max(0.0, min(end_s, following.start_s) - last_arrival_s)
         timed.append(TimedStep(step, 1e3 * (following.start_s - step.start_s), 1e3 * waiting_s))
     return timed
+
+
+def midmean(values: Iterable[float]) -> float:
+    """Return the mean of the middle half of `values`. Raises StatisticsError for no values.
+
+    Pauses of a machine do not count, and of two kinds of steps, such as those with one message and with two, each
+    counts with its share.
+    """
+    found = sorted(values)
+    cut = len(found) // 4
+    return fmean(found[cut : len(found) - cut])
 
 
 def median_step(trace: Trace) -> int | None:

@@ -94,7 +94,7 @@ class Costs(Struct, frozen=True):
 
 
 class Processors(Struct, frozen=True):
-    """Average number of processors that a rank's process used.
+    """Average number of processors that a rank's process `used`, and all processes and the kernel (`busy`).
 
     `machine` identifies the machine, which has `cores` processors.
     """
@@ -102,6 +102,7 @@ class Processors(Struct, frozen=True):
     machine: str
     cores: Annotated[int, Meta(ge=1)]
     used: Annotated[float, Meta(ge=0)]
+    busy: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
@@ -158,12 +159,17 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
     @property
     def busy_share(self) -> float:
-        """Share of its processors that the ranks of the busiest machine used; 0 if it is unknown."""
-        shares: dict[str, float] = {}
+        """Share of its processors that the busiest machine used; 0 if it is unknown.
+
+        Ranks whose traces have no `busy` count with what their processes used.
+        """
+        used: dict[str, float] = {}
+        shares = [0.0]
         for one in self.ranks:
             if (on := one.processors) is not UNSET:
-                shares[on.machine] = shares.get(on.machine, 0.0) + on.used / on.cores
-        return min(1.0, max(shares.values(), default=0.0))
+                used[on.machine] = used.get(on.machine, 0.0) + on.used
+                shares.append(max(used[on.machine], on.busy) / on.cores)
+        return min(1.0, max(shares))
 
     @property
     def missing(self) -> list[int]:

@@ -16,6 +16,7 @@ from paceline.registry.exchanges import declaration_of
 _given = False
 _used: set[str] = set()
 _explained = False
+_observe: Callable[[Exchange], Any] | None = None
 
 
 def given() -> bool:
@@ -29,7 +30,7 @@ def used() -> str:
 
 
 def explain() -> None:
-    """Record that the user was told why PACELINE_EXCHANGE has no effect in this process."""
+    """Record that the user was notified why PACELINE_EXCHANGE has no effect in this process."""
     global _explained
     _explained = True
 
@@ -52,7 +53,15 @@ def make(chosen: ExchangeSettings, wire: Wire) -> Exchange:
     """Construct the exchange of the settings `chosen`."""
     give(chosen)
     made: Exchange = resolve_name(declaration_of(chosen).implementation)(chosen, wire, agreement)
+    if _observe is not None:
+        _observe(made)
     return made
+
+
+def observe_with(observe: Callable[[Exchange], Any] | None) -> None:
+    """Have `observe` called for each exchange that is made from now on; None: nothing."""
+    global _observe
+    _observe = observe
 
 
 def make_watched(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire], settings: Any) -> Exchange:

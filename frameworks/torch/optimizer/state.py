@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
+from paceline.exchange.elastic import carry_over
 from paceline.horovod.shims import unmodified
+from paceline.native.library import loaded
 from paceline.registry.exchanges import described
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
@@ -132,6 +134,7 @@ class WrappedOptimizerHandler(OptimizerStateHandler):
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         super().__init__(optimizer)
         self.save()
+        carry_over(loaded("torch"), self.take, self.put)
 
     def save(self) -> None:
         """Save a copy."""
@@ -140,6 +143,25 @@ class WrappedOptimizerHandler(OptimizerStateHandler):
         if type(optimizer) is WrappedOptimizer and optimizer.state_is_shared_out:
             optimizer.consolidate_state_dict(to=None)
         self._saved_optimizer_state = copy.deepcopy((optimizer.held if own else optimizer).state_dict())
+
+    def take(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the gradients in flight, which all ranks have, and the optimizer state if ranks held parts of it."""
+        optimizer = self.value
+        if type(optimizer) is not WrappedOptimizer or optimizer.states_differ:
+            return None, None
+        if optimizer.state_is_shared_out:
+            optimizer.consolidate_state_dict(to=None)
+            return None, copy.deepcopy(optimizer.state_dict())
+        return optimizer.in_flight(), None
+
+    def put(self, taken: tuple[dict[str, Any] | None, dict[str, Any] | None]) -> None:
+        """Continue in a new world with what `take` returned."""
+        in_flight, state = taken
+        if state is not None:
+            self.value.load_state_dict(state)
+        elif in_flight is not None:
+            self.value.forget()
+            self.value.load_in_flight(in_flight)
 
     def sync(self) -> None:
         """Broadcast the state of rank 0."""

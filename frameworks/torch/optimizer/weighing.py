@@ -54,8 +54,8 @@ class RankWeight:
     def give(self, weight: Any, exchanged: bool, begun: bool, several: bool) -> None:
         """Set the weight of coming passes.
 
-        `exchanged`, `begun`: True if gradients of this update are in flight, or have been computed; `several`: True if it
-        has several passes. Raises UsageError for an invalid weight, and if it would apply to a part of a pass.
+        `exchanged`, `begun`: True if gradients of this update are in flight, or have been computed; `several`: True if
+        it has several passes. Raises UsageError for an invalid weight, and if it would apply to a part of a pass.
         """
         found = checked(weight)
         change = not several or (found is not None) != (self._passes > 0)

@@ -15,7 +15,7 @@ from paceline.codecs.choice import Choice
 from paceline.codecs.encoding import Encoding
 from paceline.collectives.reduce import REDUCE_NAMES
 from paceline.errors import UserError
-from paceline.exchange.wire import Array, Bucket, Key, Work
+from paceline.exchange.wire import HALF_ROUNDING, Array, Bucket, Key, Work
 from paceline.native.halves import REDUCE_SCATTER_NAMES
 from paceline.native.library import loaded
 from paceline.split.exchange import EVERYONE
@@ -122,6 +122,11 @@ class TorchWire(OwnersTensors):
         if self._compresses:
             return "compression="
         return ""
+
+    def reduces_as(self) -> tuple[bool, float | None]:
+        """Return if results are averages, and the unit roundoff of compression; None if unknown."""
+        known = {horovod.Compression.none: 0.0, horovod.Compression.fp16: HALF_ROUNDING}
+        return self._options["op"] == horovod.Average, known.get(self._compression)
 
     def encodes(self, bucket: Bucket) -> bool:
         """Return True if a lossy codec may encode gradients of the bucket."""

@@ -1,7 +1,7 @@
 """Parameters in flight: code that reads one waits for its new value.
 
 The class of a parameter can be changed at run time, as torch does with UninitializedParameter. While its new value is
-in flight, a parameter is a InFlightParameter. Every torch function with such an argument calls `__torch_function__`
+in flight, a parameter is an InFlightParameter. Every torch function with such an argument calls `__torch_function__`
 first: it waits, restores the class and continues. Functions that need only metadata or the gradient do not wait.
 
 Limit: a tensor or array that aliases the parameter's memory shows the old value until the parameter itself is read.

@@ -54,7 +54,7 @@ class InFlightWeights:
         else:
             handle, parts = self._broadcast(f"{bucket.name}.weights", parameters, root)
         here = root == horovod.rank()
-        world = horovod.mpi_ops._handle_map  # made anew by every init()
+        world = horovod.mpi_ops._handle_map  # created again by every init()
 
         def wait() -> Sequence[Tensor]:
             if world is not horovod.mpi_ops._handle_map:

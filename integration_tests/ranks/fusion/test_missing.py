@@ -86,7 +86,6 @@ def test_parameters_unused_in_some_steps(rank: int, size: int, wrapper: str) -> 
     assert (found.state, found.timeouts) == ("active", 0), found
     grouped = {name for group in found.groups for name in group}
     assert {f"allreduce.unused.{wrapper}.{name}" for name, _ in model.named_parameters()} <= grouped
-    horovod.barrier()  # a rank that requests another policy ends the plan on all ranks
     ask_for("torch", "threshold")
 
 

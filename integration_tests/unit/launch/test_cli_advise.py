@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -89,10 +92,25 @@ def test_no_step_is_predicted_shorter_than_processors_need_for_it() -> None:
     for one in model(slow).remedies(1000.0):
         bound = 0.0 if one.ranks < 3 or "local" in one.flags else 0.9 * 10 * STEP_S
         assert one.step_s == pytest.approx(max(before[one.flags], bound))
+    switched = [
+        structs.replace(rank, processors=Processors(machine, 2, each, busy=1.9))
+        for rank, (machine, each) in zip(whole.ranks, used)
+    ]
+    assert Trace(whole.size, tuple(switched)).busy_share == pytest.approx(0.95), "the kernel's work counts, too"
+
+
+def test_processors_of_the_process_and_of_the_whole_machine() -> None:
     begun = processors.used()
-    sum(range(1_000_000))
-    found = processors.used().since(begun)
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        sum(range(1_000_000))
+        time.sleep(0.5)
+        found = processors.used().since(begun)
+    finally:
+        other.kill()
+        other.wait()
     assert found is not None and 0 < found.used <= found.cores and found.machine and begun.since(begun) is None
+    assert found.busy > found.used
 
 
 def test_rows_are_stock_and_sensible_settings_fastest_first() -> None:
@@ -279,7 +297,7 @@ def test_settings_of_the_users_are_set_aside_and_other_variables_stay(tmp_path: 
         "PACELINE_DRAIN_LIMIT_S": "5",
         "HOME": "/",
     }
-    script = Script((), ("python",), tmp_path, 1.0, environ)
+    script = Script((), ("python",), tmp_path, 0, 1.0, environ)
     assert set(script.set_aside) == {"PACELINE_EXCHANGE", "PACELINE_PIPELINED_K"}
 
 

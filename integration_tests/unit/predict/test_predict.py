@@ -13,6 +13,7 @@ from msgspec import structs
 
 from integration_tests.unit.fusion.test_from_trace import A_S, B_S, COORDINATION_S, READY_S, SIZES, recorded
 from paceline.errors import UserError
+from paceline.examples.reproduction.pipe_sgd import ALEXNET_BYTES, ALPHA_S, BETA_S, GAMMA_S, WORKERS, alexnet, ring
 from paceline.fusion import CostModel, Gradient, costs, from_trace
 from paceline.fusion.planning import make_plan
 from paceline.fusion.resolve import resolve
@@ -43,33 +44,10 @@ from paceline.predict.remedies import (
 from paceline.record.trace import Step, Trace
 from paceline.registry.policies import OPTIMAL
 
-# Four workers on a fast network, weights of AlexNet's size.
-WORKERS, ALPHA_S, BETA_S, GAMMA_S = 4, 10e-6, 0.8e-9, 0.1e-9
-ALEXNET_BYTES = 244_400_000
-T = 1000
-
-
-def ring(workers: int = WORKERS, overhead_s: float = 0.0) -> CostModel:
-    return costs.of_algorithm("ring", workers, ALPHA_S, BETA_S, GAMMA_S).plus(overhead_s)
-
-
-def alexnet(model: CostModel | None = None) -> Iteration:
-    return of_layers(5e-3, 0.1, 0.2, [ALEXNET_BYTES], model or ring())
-
 
 def layers(compute_s: float, cost: CostModel, count: int = 10, layer_bytes: int = 1_000_000) -> Iteration:
     """A tenth of the computation is the update, three tenths the forward pass."""
     return of_layers(0.1 * compute_s, 0.3 * compute_s, 0.6 * compute_s, [layer_bytes] * count, cost)
-
-
-def test_iterations_by_hand() -> None:
-    iteration = alexnet()
-    assert communication_s(iteration) == pytest.approx(0.31167, abs=5e-6)
-    assert T * synchronous_s(iteration) == pytest.approx(616.7, abs=0.05)
-    for k in (2, 3, 8):
-        assert T * pipelined_s(iteration, k=k) == pytest.approx(311.7, abs=0.05)
-    assert synchronous_s(iteration) / pipelined_s(iteration) == pytest.approx(1.98, abs=0.005)
-    assert T * pipelined_unlimited_s(iteration, k=2) == pytest.approx(308.3, abs=0.05)
 
 
 def test_pipelining_alone_gains_at_most_two() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from integration_tests.support.chrome_traces import counter, tracks
 from integration_tests.unit.record.test_trace import collective, merged, of_json, rank_json
 from paceline.errors import UserError
-from paceline.launch.record import perfetto
+from paceline.launch.record import horovods_timeline, perfetto
 from paceline.record import trace
 
 
@@ -84,3 +85,57 @@ def test_file_is_compressed_by_its_name_or_named_where_it_cannot_be_written(tmp_
     empty["steps"] = []
     with pytest.raises(UserError, match="no step for a timeline"):
         perfetto.save(of_json(empty), tmp_path / "t.json")
+
+
+def phases(pid: int, name: str, ends_s: list[float]) -> list[dict[str, Any]]:
+    """Events of Horovod's timeline: messages of one tensor that take 1 ms and contain a phase of 0.5 ms."""
+    events: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}]
+    for end_s in ends_s:
+        begun = int(1e6 * end_s) - 1000
+        events += [
+            {"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": begun - 500, "pid": pid},
+            {"ph": "X", "name": "1", "ts": begun - 400, "pid": pid, "dur": 0},
+            {"ph": "E", "ts": begun - 100, "pid": pid},
+            {"ph": "B", "name": "ALLREDUCE", "ts": begun, "pid": pid},
+            {"ph": "B", "name": "GLOO_ALLREDUCE", "ts": begun + 200, "pid": pid},
+            {"ph": "E", "ts": begun + 700, "pid": pid},
+            {"ph": "E", "ts": begun + 1000, "pid": pid, "args": {"dtype": "float32", "shape": "[20]"}},
+        ]
+    return [*events, {"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": int(1e6 * ends_s[-1]) + 5000, "pid": pid}]
+
+
+# Messages of the tensor in the recording end 0.03, 0.16 and 0.36 s after the first arrival.
+BEFORE, RECORDED, AFTER = [7.2, 7.5], [8.03, 8.16, 8.36], [8.9, 9.0]
+
+
+@pytest.mark.parametrize("whole", [[*BEFORE, *RECORDED, *AFTER], RECORDED, [*RECORDED, *AFTER]])
+def test_horovods_timeline_is_put_on_the_clock_of_the_recording(whole: list[float], tmp_path: Path) -> None:
+    events = phases(1, "allreduce.last.weight", whole)
+    text = json.dumps([{"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch": 5}}, *events])
+    path = tmp_path / "horovod.json"
+    for content in (text, text.removesuffix("]") + ",", text[:-12]):  # of a run that ended early
+        path.write_text(content)
+        found = tracks(perfetto.document(merged(2), horovods_timeline.load(path)))
+        assert list(found["Horovod's timeline (rank 0)"]) == ["allreduce.last.weight"]
+        own = found["Horovod's timeline (rank 0)"]["allreduce.last.weight"]
+        ends = [one["ts"] + one["dur"] for one in own if one["name"] == "ALLREDUCE"]
+        messages = [found["rank 0 on host0"]["messages"][number] for number in (0, 2, 3)]
+        first = whole.index(RECORDED[0])
+        expected = [one["ts"] + one["dur"] for one in messages]
+        assert ends[first : first + 3] == pytest.approx(expected, abs=2)
+        assert [one["name"] for one in own[:4]] == ["NEGOTIATE_ALLREDUCE", "rank 1", "ALLREDUCE", "GLOO_ALLREDUCE"]
+
+
+def test_another_timeline_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "horovod.json"
+    for content, problem in (
+        ("[", "is not a timeline"),
+        (json.dumps(phases(1, "allreduce.other", RECORDED)), "no message in common"),
+        (json.dumps(phases(1, "allreduce.last.weight", RECORDED[:2])), "no message in common"),
+        (json.dumps(phases(1, "allreduce.last.weight", [1.0, 1.2, 1.4])), "no message in common"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError, match=problem):
+            perfetto.document(merged(2), horovods_timeline.load(path))
+    with pytest.raises(UserError, match="cannot be read"):
+        horovods_timeline.load(tmp_path / "none.json")

@@ -17,7 +17,7 @@ from paceline.launch.record import command as record
 from paceline.launch.record import plot
 from paceline.record import snapshot, trace
 from paceline.record import summary as trace_summary
-from paceline.record.timed import median_step, timed_steps
+from paceline.record.timed import median_step, midmean, timed_steps
 from paceline.record.trace import Arrival, Collective, Step, Tensor
 
 
@@ -256,8 +256,8 @@ def test_parts_become_one_trace_without_those_that_are_missing_or_cut_short(
 
 def test_no_trace_is_an_error_unless_the_script_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=r"No rank wrote a trace(.|\n)*hvd\.init\(\)"):
-        record.report(tmp_path / "trace.json", None, None, 0)
-    assert record.report(tmp_path / "trace.json", None, None, 7) == 7
+        record.report(tmp_path / "trace.json", None, None, None, 0)
+    assert record.report(tmp_path / "trace.json", None, None, None, 7) == 7
     assert "No rank wrote a trace" in capsys.readouterr().err
 
 
@@ -268,7 +268,7 @@ def test_earlier_trace_is_not_there_to_be_planned_from_after_a_run_that_left_non
     path.write_text("of an earlier run")
     assert record.prepare(path) == path
     assert not path.exists()
-    assert record.report(path, None, None, 7) == 7
+    assert record.report(path, None, None, None, 7) == 7
     assert f"The trace of an earlier run is {path}.old." in " ".join(capsys.readouterr().err.split())
     assert (tmp_path / "trace.json.old").read_text() == "of an earlier run"
     # A new trace removes it.
@@ -347,3 +347,16 @@ def test_picture_is_written_in_full_size_or_named(tmp_path: Path) -> None:
 )
 def test_sizes_are_for_people(size_bytes: int, text: str) -> None:
     assert plot.size_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3.0], 3.0),
+        ([1.0, 2.0, 4.0], 7 / 3),
+        ([9.0, 1.0, 2.0, 4.0], 3.0),
+        ([1.0, 1.0, 1.0, 5.0, 5.0, 5.0, 5.0, 900.0], 4.0),
+    ],
+)
+def test_midmean_is_the_mean_of_the_middle_half(values: list[float], expected: float) -> None:
+    assert midmean(values) == pytest.approx(expected)

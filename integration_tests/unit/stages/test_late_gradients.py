@@ -10,9 +10,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from integration_tests.support.stability import first_unstable, of_delay, of_discrepancy
 from paceline.arguments import exchange_asked
 from paceline.errors import UserError
+from paceline.examples.reproduction.pipemare import BOUNDS, DISCREPANCIES, first_unstable_rate, gamma
+from paceline.examples.reproduction.stability import first_unstable, of_delay, of_discrepancy
 from paceline.pipelined.settings import Pipelined
 from paceline.pipelined.staleness import moved, rate_factor, retention, trend
 from paceline.stages import corrections, stability
@@ -83,10 +84,6 @@ def test_look_ahead_is_what_momentum_alone_does(momentum: float, updates: int) -
     assert corrections.look_ahead(momentum, updates) == pytest.approx(weight)
 
 
-# Largest alpha lambda.
-BOUNDS = {0: 2.0, 1: 1.0, 2: 0.618034, 5: 0.284630, 10: 0.149460, 20: 0.076605, 50: 0.031104, 107: 0.014612}
-
-
 INFINITE = 1e9
 
 
@@ -149,35 +146,16 @@ def test_momentum_lowers_the_bound(momentum: float, expected: float) -> None:
     assert weight_after(60_000, 1.02 * found, 10, momentum=momentum) == float("inf")
 
 
-# (tau_forward, tau_backward, Delta, gamma or None for no correction, first unstable learning rate); lambda = 1.
-DISCREPANCIES = [
-    (10, 0, 1, None, 0.05928),
-    (10, 0, 1, "best", 0.13130),
-    (10, 0, 5, None, 0.01756),
-    (10, 0, 5, "best", 0.09762),
-    (10, 0, 5, 0.1 ** (1 / 10), 0.11916),
-    (10, 0, 5, 0.5 ** (1 / 10), 0.02900),
-    (10, 0, 10, None, 0.00935),
-    (10, 0, 10, "best", 0.07955),
-    (20, 0, 5, None, 0.00880),
-    (20, 0, 5, "best", 0.04901),
-    (10, 6, 5, None, 0.03807),
-    (10, 6, 5, "best", 0.10505),
-]
-
-
-@pytest.mark.parametrize(("forward", "backward", "delta", "gamma", "expected"), DISCREPANCIES)
+@pytest.mark.parametrize(("forward", "backward", "delta", "correction"), DISCREPANCIES)
 def test_correction_allows_larger_learning_rates(
-    forward: int, backward: int, delta: int, gamma: float | str | None, expected: float
+    forward: int, backward: int, delta: int, correction: float | str | None
 ) -> None:
-    """papers.md 5.6, item 6; best: gamma = 1 - 2/(tau_forward - tau_backward + 1)."""
-    decay = 1 - 2 / (forward - backward + 1) if isinstance(gamma, str) else gamma
-    found = first_unstable(lambda rate: of_discrepancy(forward, backward, rate, 1.0, delta, decay))
-    assert found == pytest.approx(expected, abs=1e-5)
+    found = first_unstable_rate(forward, backward, delta, correction)
+    decay = gamma(forward, backward, correction)
     for share, settles in ((0.98, True), (1.02, False)):
         weight = weight_after(60_000, share * found, forward, backward, 1.0, delta, decay)
         assert weight < 1e-6 if settles else weight == float("inf")
-    if gamma is None:  # Lemma 2
+    if correction is None:  # Lemma 2
         assert found <= min(2 / (delta * (forward - backward)), stability.bound(forward))
 
 

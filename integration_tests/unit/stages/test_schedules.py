@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
+from paceline.examples.reproduction.pipemare import PapersPipeDream, PapersPipeMare
 from paceline.stages import corrections, schedules
 from paceline.stages.check import check
 from paceline.stages.costs import costs
@@ -18,7 +19,6 @@ from paceline.stages.flow import ScheduleError
 from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.schedule import Schedule
 from paceline.stages.schedules.gpipe import GPipe
-from paceline.stages.schedules.pipedream import PipeDream
 from paceline.stages.schedules.pipemare import PipeMare
 from paceline.stages.schedules.two_bw import TwoBW
 from paceline.stages.simulate import Simulation, simulate, steady_steps
@@ -215,21 +215,6 @@ def test_schedules_that_cannot_end_or_begin_are_refused(schedule: Schedule, step
     with pytest.raises(ScheduleError, match=said):
         check(schedule, steps)
     check(TooEarly(4, 3), 4)
-
-
-def slots_ahead(stages: int, stage: int) -> int:
-    """2(P-i)+1 for i = stage + 1: as PipeMare's paper counts, a forward and a backward pass in each slot."""
-    return 2 * (stages - (stage + 1)) + 1
-
-
-class PapersPipeMare(PipeMare):
-    def ahead(self, stage: int) -> int:
-        return slots_ahead(self.stages, stage)
-
-
-class PapersPipeDream(PipeDream):
-    def ahead(self, stage: int) -> int:
-        return slots_ahead(self.stages, stage)
 
 
 @pytest.mark.parametrize(

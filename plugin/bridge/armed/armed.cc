@@ -259,7 +259,7 @@ void Armed::Follow(common::ProcessSet& process_set) {
     round_.clear();
     UpdateStatus();
     if (armed) {
-      NotifyWorkSubmitted();  // what needed no round needs one now
+      NotifyWorkSubmitted();  // operations that needed no round need one now
     }
     return;
   }

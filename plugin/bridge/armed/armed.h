@@ -30,18 +30,19 @@ namespace horovod::paceline {
 struct ArmedStatus {
   std::atomic<::paceline::core::StepWatch::State> state{::paceline::core::StepWatch::State::kOff};
   std::atomic<::paceline::core::Unarmed> why{::paceline::core::Unarmed::kNoPlan};
-  // Why this rank last raised its flag.
+  // Reason for which this rank last raised its flag.
   std::atomic<::paceline::core::Attention> attention{::paceline::core::Attention::kNone};
-  std::atomic<int64_t> steps{0}, messages{0}, fallbacks{0};  // of this world; the latter: steps that were
+  std::atomic<int64_t> steps{0}, messages{0}, fallbacks{0};  // in this world; fallbacks: aborted steps
 };
 
-// Of the process set of all ranks; operations of others wait until an armed step ends, or make it end.
+// Armed steps of the process set of all ranks. Operations of other process sets wait until an armed step ends, or end
+// it.
 //
-// While steps are armed, requests for tensors behind the first group do not go on from the queue (Popped): they are
-// held here, and in Horovod's table of entries. When all ranks have performed the first group's messages, which is at
-// the same place in the sequence of operations everywhere, each runs the step (RoundPerformed): it takes requests from
-// the queue itself, and messages travel as they become complete, until the last one ended or somebody raised the flag.
-// What was not reduced then goes back into the queue.
+// While steps are armed, requests for tensors after the first group are not passed on from the queue (Popped): they are
+// held here, and in Horovod's table of entries. All ranks perform the messages of the first group at the same place in
+// the sequence of operations; then each rank runs the step (RoundPerformed). It takes requests from the queue itself,
+// and sends messages as they become complete, until the last message ended or a rank raised its flag. Tensors that are
+// not reduced then return to the queue.
 class Armed : public Participant {
  public:
   // Whether tensors of this name are no ordinary ones.

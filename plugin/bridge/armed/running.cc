@@ -144,7 +144,7 @@ void Armed::Wait(Run& run) {
   Drain(run);
   if (state_->shut_down) {
     run.step.Raise(Attention::kShutdown);
-  } else if (in_flight) {  // whoever waits for what travels hands in nothing meanwhile
+  } else if (in_flight) {  // a thread that waits for tensors in flight submits nothing meanwhile
     return;
   } else if (run.waited_ns >= timeout_ns) {
     run.step.Raise(Attention::kMissing);

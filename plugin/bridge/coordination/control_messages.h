@@ -1,4 +1,4 @@
-// What the first rank of a process set gathers from the others, and tells them all: texts of any length in few hops.
+// Control messages: texts of any length that rank 0 of a process set gathers and broadcasts, in few hops.
 
 #ifndef PACELINE_BRIDGE_COORDINATION_CONTROL_MESSAGES_H
 #define PACELINE_BRIDGE_COORDINATION_CONTROL_MESSAGES_H
@@ -16,19 +16,19 @@
 
 namespace horovod::paceline {
 
-// A text goes as a head, which says how long it is, and where that has no room for all of it, a rest. Receives of heads
-// are posted ahead, so a short text takes one hop. One thread, that of the background; all throw as Posts.
+// A text is sent as a head, which contains its length, and a rest if the head has no room for the whole text. Receives
+// of heads are posted ahead, so a short text takes one hop. Background thread only. All functions throw as Posts.
 class ControlMessages {
  public:
   explicit ControlMessages(std::unique_ptr<Transport> transport);
 
-  // To the first rank, by every other one; and what it gathers, by rank. Its own is empty.
+  // Send: every other rank sends a text to rank 0. Gather: rank 0 returns the texts by rank; its own text is empty.
   void Send(const std::string& text) { SendTo(0, text); }
   std::vector<std::string> Gather();
-  // To every other rank, by the first one; and what they receive.
+  // Broadcast: rank 0 sends a text to all other ranks. Receive: every other rank returns it.
   void Broadcast(const std::string& text);
   std::string Receive() { return ReceiveFrom(0); }
-  // No more of them come.
+  // Leaves: no text follows.
   void Leave();
 
  private:
@@ -54,7 +54,7 @@ class ControlMessages {
   std::string ReceiveFrom(int32_t peer);
   void AwaitSent(Outgoing& outgoing);
 
-  std::vector<Inbox> inboxes_;  // by rank; that of the first one alone, or all but
+  std::vector<Inbox> inboxes_;  // by rank: on rank 0 of all other ranks, on another rank of rank 0 alone
   std::list<Outgoing> outgoing_;
   Posts posts_;  // ends before the memory that it receives into
 };

@@ -1,12 +1,11 @@
-// Control operations: small ones by which one rank asks all ranks of its process set for something, at a moment of its
-// choice.
+// Control operations: small allreduces with which a single rank requests an action of all ranks of its process set.
 //
-// Horovod performs an operation when every rank has asked for it. A control operation is ready when one
-// rank, any rank, has asked: the coordinator counts it as complete (OverrideReady), and every rank, its own asker
-// included, makes its part when the response arrives (BeforeExecute). Responses are performed in the same order
-// everywhere, so all ranks answer a control operation, and act on its result, at the same place in the sequence of
-// operations. They are never cached and never merged with users' tensors. Each is an allreduce; its values are not
-// negative and combined by maximum, so 0 means "nothing".
+// Horovod performs an operation once all ranks have submitted it. A control operation is ready once a single rank has
+// submitted it: the coordinator counts it as complete (OverrideReady), and each rank, including the submitting rank,
+// creates its tensor when the response arrives (BeforeExecute). All ranks perform responses in the same order. So all
+// ranks answer a control operation, and act on its result, at the same place in the sequence of operations. Control
+// operations are never cached and never merged with tensors of users. Values are not negative and are reduced by
+// maximum, so 0 means "nothing". Sweeps are sums: only their duration counts.
 
 #ifndef PACELINE_BRIDGE_FUSION_CONTROL_OP_H
 #define PACELINE_BRIDGE_FUSION_CONTROL_OP_H
@@ -23,22 +22,22 @@
 namespace horovod::paceline {
 
 enum class ControlKind : int32_t {
-  kSettings = 0,   // which policy does each rank ask for? Then: armed steps? Two values per rank.
-  kMeasure = 1,    // what did each rank measure?
-  kSweep = 2,      // move this many bytes, to learn how long it takes; two parts that travel as one message
-  kPlan = 3,       // the asker's plan, for all to follow
-  kFastSweep = 4,  // as kSweep, by the collective that messages of plans go by where all ranks want armed steps
-  kBurst = 5,      // as kFastSweep, all that are asked for at once under way together
+  kSettings = 0,   // two values per rank: its policy, and 1 if it wants armed steps
+  kMeasure = 1,    // measurements of each rank
+  kSweep = 2,      // a timed message of a given size, in two parts that are sent as one message
+  kPlan = 3,       // a plan of the submitting rank, which all ranks follow
+  kFastSweep = 4,  // as kSweep, with the collective of planned messages if all ranks want armed steps
+  kBurst = 5,      // as kFastSweep; all messages requested together are in flight together
 };
 
 struct ControlOp {
   ControlKind kind = ControlKind::kSettings;
-  int32_t asker = 0;   // rank in the process set
-  int64_t number = 0;  // the asker's own count
+  int32_t asker = 0;   // the submitting rank, in the process set
+  int64_t number = 0;  // counter of the asker
   int32_t part = 0;
 };
 
-// The number of a kind of messages that are timed, or -1.
+// Index of a kind of timed messages; -1 for other kinds.
 constexpr size_t kSweepKinds = 3;
 inline int32_t SweepOf(ControlKind kind) {
   switch (kind) {
@@ -53,16 +52,16 @@ inline int32_t SweepOf(ControlKind kind) {
   }
 }
 inline bool IsControlOp(const std::string& name) { return Begins(name, kControlNames) && !Begins(name, kLeavingNames); }
-// One as what it was asked for, or an error about that.
+// Returns true for the response of a control operation: a result or an error.
 bool OfControlOp(const common::Response& response);
 std::string NameOf(const ControlOp& op);
-// Of a name for which IsControlOp holds.
+// Parses a name for which IsControlOp holds. Throws std::invalid_argument for a malformed name.
 ControlOp ControlOpOf(const std::string& name);
 
-// What the asker sends to the coordinator. Values are float64, those of a sweep float32.
+// Request that the asker sends to the coordinator. Values are float64; values of a sweep are float32.
 common::Request RequestFor(const ControlOp& op, int64_t elements);
 
-// This rank's part in the operation called `name`.
+// Entry of this rank for the operation `name`, with `buffer` as input and output.
 common::TensorTableEntry EntryFor(const std::string& name, const std::shared_ptr<CpuTensor>& buffer,
                                   int32_t process_set_id);
 

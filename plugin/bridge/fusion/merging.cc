@@ -13,7 +13,7 @@ void Merging::BeginWorld() {
 
 void Merging::Want(double policy) {
   wanted_.policy = policy;
-  NotifyWorkSubmitted();  // a cycle tells the other ranks
+  NotifyWorkSubmitted();  // a cycle notifies the other ranks
 }
 
 Clock::duration Merging::SleepLimit() {

@@ -1,4 +1,4 @@
-// The C entry points of communicators, which plugin/native/communicator.py calls through ctypes.
+// C entry points of communicators, called by plugin/native/communicator.py through ctypes.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ using horovod::paceline::StageCommunicators;
 
 namespace {
 
-// Throws std::invalid_argument: it was closed, maybe by another thread.
+// Throws std::invalid_argument if the communicator was closed, maybe by another thread.
 std::shared_ptr<StageCommunicator> Opened(int64_t number) {
   auto communicator = Get<StageCommunicators>().Find(number);
   if (communicator == nullptr) {
@@ -32,8 +32,8 @@ int64_t Number(StageCommunicator::Outcome outcome) { return static_cast<int64_t>
 
 extern "C" {
 
-// A communicator among the ranks of a process set: its number, and this rank's in the set, the set's size and Horovod's
-// limit; -1 and in `error` why not. Not collective.
+// Opens a communicator among the ranks of a process set. Returns its number, and sets this rank in the set, the size of
+// the set and Horovod's timeout; or returns -1 with the reason in `error`. Not collective.
 int64_t horovod_paceline_communicator_open(int32_t process_set, int32_t* rank, int32_t* size, double* limit_s,
                                            char* error, int64_t capacity) try {
   std::string why;
@@ -50,8 +50,8 @@ int64_t horovod_paceline_communicator_open(int32_t process_set, int32_t* rank, i
 }
 PACELINE_CATCH(-1, error, capacity)
 
-// All that follow are about a communicator that was opened; they fail where it was closed. The number of an operation,
-// or -1: the communicator has failed.
+// All following functions need an open communicator. Send and receive return the number of an operation, or -1 if the
+// communicator has failed.
 int64_t horovod_paceline_communicator_send(int64_t communicator, int32_t peer, int64_t tag, const void* data,
                                            int64_t bytes) try {
   return Opened(communicator)->Send(peer, static_cast<uint64_t>(tag), data, static_cast<size_t>(bytes));
@@ -64,26 +64,26 @@ int64_t horovod_paceline_communicator_receive(int64_t communicator, int32_t peer
 }
 PACELINE_CATCH(-1)
 
-// Waits for an operation, at most `limit_s`; 1: it is done, 0: not yet, -1: the communicator has failed. From 1 and -1
-// on nobody touches its memory.
+// Waits for an operation, at most `limit_s`. Returns 1 if it is done, 0 if it is in flight, -1 if the communicator has
+// failed. After 1 and -1 its memory is not accessed any more.
 int64_t horovod_paceline_communicator_wait(int64_t communicator, int64_t operation, double limit_s) try {
   return Number(Opened(communicator)->Wait(operation, limit_s));
 }
 PACELINE_CATCH(-1)
 
-// An operation was waited for in vain for so long: the communicator fails.
+// Aborts after a timeout: the operation did not end within `limit_s`. The communicator fails.
 void horovod_paceline_communicator_abort(int64_t communicator, int64_t operation, double limit_s) try {
   Opened(communicator)->Abort(operation, limit_s);
 }
 PACELINE_CATCH()
 
-// This rank cannot go on: all ranks hear why, and the communicator has failed.
+// Sends a failure notice with `text` to all ranks. The communicator fails.
 void horovod_paceline_communicator_notify_failure(int64_t communicator, const char* text) try {
   Opened(communicator)->NotifyFailure(text);
 }
 PACELINE_CATCH()
 
-// Why the communicator has failed. 1: because Horovod was shut down, 0: because something went wrong.
+// Writes the reason of the failure to `why`. Returns 1 after a shutdown of Horovod, 0 after an error.
 int64_t horovod_paceline_communicator_why(int64_t communicator, char* why, int64_t capacity) try {
   const auto found = Opened(communicator);
   CopyText(found->Why(), why, capacity);
@@ -91,7 +91,7 @@ int64_t horovod_paceline_communicator_why(int64_t communicator, char* why, int64
 }
 PACELINE_CATCH(-1)
 
-// Its number is nobody's from here on. What is in flight is given up, and all ranks hear of it.
+// Closes the communicator; its number becomes invalid. Messages in flight are aborted, which all ranks are notified of.
 void horovod_paceline_communicator_close(int64_t communicator) try { Get<StageCommunicators>().Close(communicator); }
 PACELINE_CATCH()
 }

@@ -11,9 +11,11 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr auto* kOtherWorld = "Horovod was initialised again since this communicator was opened. Open another one after each hvd.init().";
+constexpr auto* kOtherWorld =
+    "Horovod was initialised again since this communicator was opened. Open another one after each hvd.init().";
 constexpr auto* kShutDown =
-    "Horovod was shut down, by this rank or by one that came to its end. Close the communicator on all ranks before that.";
+    "Horovod was shut down, by this rank or by one that came to its end. Close the communicator on all ranks before "
+    "that.";
 constexpr auto* kClosed = "The communicator is closed.";
 
 Clock::time_point In(double seconds) {

@@ -1,4 +1,4 @@
-// Messages that a thread of a framework sends to other ranks and receives from them, beside Horovod's collectives.
+// Point-to-point messages of a framework thread, concurrent with Horovod's collectives.
 
 #ifndef PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATOR_H
 #define PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATOR_H
@@ -20,47 +20,47 @@
 
 namespace horovod::paceline {
 
-// Whose messages they are: a process set, and the ranks in it by their numbers in the world.
+// Ranks of a communicator: a process set, and its members by their ranks in the world.
 struct CommunicatorPlace {
   int32_t process_set_id = 0;
   std::vector<int> ranks;
 };
 
-// Messages of one tag between two ranks are received in the order in which they were sent, and a thread of its own
-// hands them to the transport: to give a message to the kernel takes longer than to tell that thread, which has nothing
-// else to do. So the transport must be one that says both of itself. What is in flight when something fails is given
-// up, with the connections that Horovod uses, too: the world ends with it.
+// Messages with one tag between two ranks are received in the order of sending. A separate thread passes messages to
+// the transport, because passing a message to the kernel takes longer than notifying that thread. So the transport must
+// allow calls from another thread and keep the order of messages. A failure aborts all messages in flight and the
+// connections, which Horovod uses, too: the world ends.
 //
-// One thread at a time; another one that comes waits for it.
+// One thread at a time; a second caller waits for the first one.
 class StageCommunicator {
  public:
   enum class Outcome { kFailed = -1, kNotYet = 0, kDone = 1 };
 
   StageCommunicator(std::unique_ptr<Transport> transport, CommunicatorPlace place, const WorldEnd& end);
 
-  // In the process set.
+  // Rank and size within the process set, and the timeout.
   int32_t rank() const { return rank_; }
   int32_t size() const { return size_; }
   double limit_s() const { return limit_s_; }
 
-  // The number of the operation, at once; -1: failed. `data` is the caller's, and stays until Wait says kDone or
-  // kFailed.
+  // Begins an operation. Returns its number at once, or -1 if the communicator has failed. The caller owns `data`, and
+  // keeps it until Wait returns kDone or kFailed.
   int64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes);
   int64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes);
-  // What has become of an operation within so long.
+  // Waits for an operation for at most `limit_s`.
   Outcome Wait(int64_t operation, double limit_s);
-  // The operation has been waited for in vain for so long: it is given up.
+  // Aborts after a timeout: the operation did not end within `limit_s`.
   void Abort(int64_t operation, double limit_s);
-  // This rank cannot go on for this reason, which all ranks hear.
+  // Sends a failure notice with this text to all ranks, and fails here.
   void NotifyFailure(const std::string& text);
-  // Nothing comes from here on. What is in flight is given up.
+  // Closes the communicator. Messages in flight are aborted.
   void Close();
-  // Another world begins: as Close, and nobody is told. Any thread, at any time; returns at once.
+  // Another world begins: closes without a notice to other ranks. Any thread, at any time; returns at once.
   void Forget();
 
-  // Why it has failed; empty if it has not.
+  // Reason of the failure; empty without a failure.
   std::string Why();
-  // Whether that is because Horovod was shut down, and not because anything went wrong.
+  // Returns true if the reason is a shutdown of Horovod, without an error.
   bool ShutDown();
 
  private:
@@ -71,16 +71,17 @@ class StageCommunicator {
     bool receive = false;
   };
 
-  // All with the lock.
+  // All following functions need the lock.
+
   int64_t Post(const Operation& operation, void* data);
-  // Hears of what has completed by `until`, and waits for the first that does; false: there was none.
+  // Waits until `until` for a completed operation, and handles it. Returns false if none has completed.
   bool Hear(Transport::Clock::time_point until);
-  // Whether messages can go; if not, it has failed while it did what `doing` says.
+  // Returns true if messages can be sent. Otherwise the communicator has failed; `doing` describes the current call.
   bool Usable(const std::string& doing);
-  // Whether the world has ended around it, so that it has failed.
+  // Returns true if the communicator has failed, also because the world has ended.
   bool Over(const std::string& doing);
   void Fail(const std::string& doing, const std::string& error, const WorldEnd::Explain& explain);
-  // Nobody touches memory of operations from here on.
+  // Memory of operations is not accessed after this call.
   void Drop(const std::string& why);
 
   std::string Name(int32_t peer) const;
@@ -94,9 +95,9 @@ class StageCommunicator {
   std::atomic<bool> forgotten_{false};
 
   std::mutex mutex_;                                  // protects everything below
-  std::unique_ptr<Transport> transport_;              // null: failed
+  std::unique_ptr<Transport> transport_;              // null after a failure
   std::unique_ptr<::paceline::core::Worker> poster_;  // sends and receives by the transport; null with it
-  uint64_t made_ = 0;                                 // as the transport counts them
+  uint64_t made_ = 0;                                 // number of operations, as counted by the transport
   std::map<uint64_t, Operation> in_flight_;
   std::string why_;
   bool shut_down_ = false;

@@ -6,7 +6,8 @@
 
 namespace horovod::paceline {
 
-StageCommunicators::StageCommunicators(MakeTransport make, const MakeEnd& end) : make_(std::move(make)), end_(end([this] { return Over(); })) {
+StageCommunicators::StageCommunicators(MakeTransport make, const MakeEnd& end)
+    : make_(std::move(make)), end_(end([this] { return Over(); })) {
   end_.settle = [this] { Settle(); };
 }
 
@@ -18,8 +19,8 @@ void StageCommunicators::BeginWorld() {
 }
 
 void StageCommunicators::AddOperations(common::HorovodGlobalState& state,
-                          std::vector<std::shared_ptr<common::AllreduceOp>>& /*allreduces*/,
-                          std::vector<std::shared_ptr<common::BroadcastOp>>& /*broadcasts*/) {
+                                       std::vector<std::shared_ptr<common::AllreduceOp>>& /*allreduces*/,
+                                       std::vector<std::shared_ptr<common::BroadcastOp>>& /*broadcasts*/) {
   state_ = &state;
 }
 
@@ -74,8 +75,8 @@ std::shared_ptr<StageCommunicator> StageCommunicators::Make(int32_t process_set_
             "horovodrun --gloo, or HOROVOD_CONTROLLER=gloo and HOROVOD_CPU_OPERATIONS=gloo.";
     return nullptr;
   }
-  return std::make_shared<StageCommunicator>(std::move(transport), CommunicatorPlace{process_set_id, process_set.registered_global_ranks},
-                                end_);
+  return std::make_shared<StageCommunicator>(
+      std::move(transport), CommunicatorPlace{process_set_id, process_set.registered_global_ranks}, end_);
 }
 
 std::shared_ptr<StageCommunicator> StageCommunicators::Find(int64_t number) {

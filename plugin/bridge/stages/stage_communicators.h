@@ -1,4 +1,4 @@
-// The communicators that are open in this process.
+// Open communicators of this process.
 
 #ifndef PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATORS_H
 #define PACELINE_BRIDGE_STAGES_STAGE_COMMUNICATORS_H
@@ -18,13 +18,13 @@
 
 namespace horovod::paceline {
 
-// All that C entry points call: threads of frameworks.
+// Open, Find and Close are called by C entry points, in framework threads.
 class StageCommunicators : public Participant {
  public:
-  // A transport for a thread of its own among the ranks of a process set; null where there is none.
+  // Creates a transport among the ranks of a process set, for a thread of its own; null if there is none.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
 
-  // How the world ends, given what says that it is over.
+  // Creates the handler of the world's end; `over` returns true after the end.
   using MakeEnd = std::function<WorldEnd(const std::function<bool()>& over)>;
 
   StageCommunicators(MakeTransport make, const MakeEnd& end);
@@ -33,9 +33,9 @@ class StageCommunicators : public Participant {
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                      std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts) override;
 
-  // Its number; -1 and in `error` why not: a problem and a remedy, sentences.
+  // Returns the number of the communicator, or -1 with the reason in `error`: sentences with a problem and a remedy.
   int64_t Open(int32_t process_set_id, std::string& error);
-  // Null: there is no such communicator.
+  // Null if no communicator has this number.
   std::shared_ptr<StageCommunicator> Find(int64_t number);
   void Close(int64_t number);
 

@@ -54,7 +54,7 @@ class GlooTransport : public Transport {
  private:
   using Buffer = gloo::transport::UnboundBuffer;
 
-  // A Gloo buffer for one operation. It tells Completed, in a thread of Gloo's or in this one.
+  // Creates a Gloo buffer for one operation. It calls Completed at its end, in a thread of Gloo or in this one.
   std::shared_ptr<Buffer> Make(uint64_t operation, void* data, size_t bytes);
   void Completed(uint64_t operation, const std::exception_ptr& error);
 

@@ -1,4 +1,4 @@
-// What the transports among the ranks of one process set share over MPI: a communicator, its tags, and who gave up.
+// State shared by the MPI transports of one process set: a communicator, its tags, and aborts.
 
 #ifndef PACELINE_BRIDGE_TRANSPORT_MPI_CHANNEL_H
 #define PACELINE_BRIDGE_TRANSPORT_MPI_CHANNEL_H
@@ -44,9 +44,9 @@ class MpiChannel {
   int32_t size() const { return size_; }
   ::paceline::core::MpiTags& tags() { return tags_; }
 
-  // Why nothing can travel any more, empty if it can: this rank or another one gave up, or there is no communicator.
+  // Reason why messages cannot be sent any more: an abort of this or another rank, or no communicator. Else empty.
   const std::string& Failed();
-  // Tells all ranks that this one gave up. What it has sent that nobody received remains under way.
+  // Notifies all ranks of an abort. Sent messages that were not received remain in flight.
   void Abort();
 
  private:

@@ -1,4 +1,4 @@
-// Which operations of the next armed step need no coordination round of their own.
+// Operations of the next armed step that need no coordination round of their own.
 
 #ifndef PACELINE_CORE_ARMED_AWAITED_H
 #define PACELINE_CORE_ARMED_AWAITED_H
@@ -13,10 +13,10 @@
 
 namespace paceline::core {
 
-// An armed step begins with one round, in which its first group is negotiated. A round is of use only when that is
-// complete: a rank that hands in the last of its tensors begins it, and those handed in before wait for that. Those of
-// other groups go without a round; a rank that hands them in has more to come as long as its first group lacks some,
-// and must not keep others waiting when it lacks none.
+// An armed step begins with one round, in which its first group is negotiated. The round is useful only if the group is
+// complete: the last submitted tensor of the group begins the round, and earlier tensors wait for it. Tensors of other
+// groups need no round. A rank that submits such a tensor while its first group is incomplete will submit more tensors;
+// with a complete first group it must not delay other ranks.
 //
 //   state     event                                            needs    next
 //   off       anything                                         a round  off
@@ -30,24 +30,24 @@ namespace paceline::core {
 // Any thread.
 class Awaited {
  public:
-  // From here on steps have these tensors; none is being counted.
+  // Sets the tensors of steps from now on. No step is counted yet.
   void Expect(std::vector<std::string> first, const std::vector<std::string>& others);
-  // No tensor of the next step has been handed in.
+  // Begins a step: none of its tensors has been submitted.
   void Begin();
-  // One may have been, or steps are armed no more.
+  // Stops counting: a tensor may have been submitted already, or steps are not armed any more.
   void Stop();
-  // Of the operation of this name, which was just handed in.
+  // Returns the need of the operation of this name, which was just submitted.
   Need Of(const std::string& name);
 
  private:
-  // Of a tensor of the first group: the step that it was last handed in for. Of another group: kOther.
+  // Value in step_of_ for tensors of other groups. Tensors of the first group have the step of their last submission.
   static constexpr int64_t kOther = -1;
 
   std::mutex mutex_;  // protects everything below
   std::unordered_map<std::string, int64_t> step_of_;
   int64_t first_ = 0;  // tensors of the first group
   int64_t step_ = 0;
-  int64_t lacking_ = 0;  // of the first group
+  int64_t lacking_ = 0;  // missing tensors of the first group
   bool counting_ = false;
 };
 

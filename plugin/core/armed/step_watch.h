@@ -1,4 +1,4 @@
-// When steps are so much alike that the next one needs one negotiation only.
+// Comparison of steps: after equal steps the next step needs only one negotiation.
 
 #ifndef PACELINE_CORE_ARMED_STEP_WATCH_H
 #define PACELINE_CORE_ARMED_STEP_WATCH_H
@@ -8,31 +8,30 @@
 
 namespace paceline::core {
 
-// A message that was performed after an ordinary negotiation.
+// A message that was performed after negotiation.
 struct WatchedMessage {
-  int64_t key = 0;     // the same for messages that are alike in all: tensors, sizes, type, operation, factors
-  int32_t group = -1;  // of the plan that is followed; negative: it is no part of that
-  bool fits = false;   // an armed step can carry it
+  int64_t key = 0;     // equal for messages with equal tensors, sizes, type, operation and factors
+  int32_t group = -1;  // group of the active plan; negative: the message is not in the plan
+  bool fits = false;   // an armed step can have it
 };
 
-// Why steps are not armed at present.
+// Reason why steps are not armed.
 enum class Unarmed : int32_t {
-  kNothing = 0,           // they are
-  kNoPlan = 1,            // there is no plan of several groups that all ranks follow and want to be armed
+  kNothing = 0,           // steps are armed
+  kNoPlan = 1,            // no plan of several groups that all ranks follow and want armed
   kWatching = 2,          // too few equal steps have been seen
   kIncomplete = 3,        // a step without some group of the plan, or with one of them in parts
   kOrder = 4,             // groups of a step in another order than the plan's
   kBetween = 5,           // other operations between the groups of a step
   kUnequal = 6,           // steps that differ: in tensors, sizes, types, operations or factors
-  kUnfit = 7,             // a message that an armed step cannot carry
-  kTooManyFallbacks = 8,  // armed steps had to be given up too often
+  kUnfit = 7,             // a message that an armed step cannot have
+  kTooManyFallbacks = 8,  // armed steps were aborted too often
 };
-// What users read of it; empty: nothing.
+// Text for users; empty for kNothing.
 const char* Words(Unarmed why);
 
-// Every rank has one, and all of them see the same events in the same order: messages in the order in which they are
-// performed, what the ranks found out together about an armed step, changes of the plan. So all are always in the same
-// state, and no rank needs to ask.
+// Each rank has a StepWatch. All receive the same events in the same order: performed messages, outcomes of armed steps
+// on which the ranks agreed, changes of the plan. So all are always in the same state, without communication.
 //
 //   state     event                                          next
 //   off       a plan of two groups or more                   watching
@@ -44,13 +43,13 @@ const char* Words(Unarmed why);
 //   armed     any other message of the plan                  watching, one strike
 //   running   all others have ended                          armed
 //   running   a message of the plan was negotiated after all watching, one strike
-//   running   it was given up                                watching, one strike
+//   running   the step was aborted                           watching, one strike
 //   any       kMostStrikes strikes                           off
 //   any       another plan, or none                          watching or off, no strikes
 //
-// A step is what is performed from a message of the plan's first group to the next one behind those of others. It is
-// regular if it has all groups in the plan's order, one behind the other, nothing else between them, and nothing in it
-// that an armed step cannot carry. A strike is forgiven for every kForgiving steps that went well.
+// A step begins with a message of the plan's first group, and ends before the next such message after messages of other
+// groups. A step is regular if it has all groups in the plan's order without other messages between them, and only
+// messages that an armed step can have. kForgiving complete steps cancel one strike.
 class StepWatch {
  public:
   enum class State : uint8_t { kOff, kWatching, kProved, kArmed, kRunning };
@@ -61,16 +60,16 @@ class StepWatch {
   static constexpr int32_t kMostStrikes = 3;
   static constexpr int32_t kForgiving = 100;
 
-  // A plan of so many groups is followed from here on; 0: none that is to be armed. `before`: what step() was when
-  // steps of a plan with the same groups were armed: the first step like that is proved as it begins.
+  // Sets the number of groups of the active plan; 0: no plan for armed steps. `before`: step() of an earlier time when
+  // steps of a plan with the same groups were armed; the first step that begins like it is proved.
   void Follow(int32_t groups, std::vector<WatchedMessage> before = {});
   void Performed(const WatchedMessage& message);
-  // State running: the step's other messages have all ended, or it was given up.
+  // State running: all other messages of the step have ended (`complete`), or the step was aborted.
   void Ended(bool complete);
 
   State state() const { return state_; }
   Unarmed why() const { return why_; }
-  // Proved, armed or running: a step's messages, and how many of them are the first group's.
+  // States proved, armed and running: messages of a step, and number of messages of the first group.
   const std::vector<WatchedMessage>& step() const { return last_; }
   int32_t first() const { return first_; }
 
@@ -86,13 +85,13 @@ class StepWatch {
   State state_ = State::kOff;
   Unarmed why_ = Unarmed::kNoPlan;
   int32_t groups_ = 0;
-  std::vector<WatchedMessage> step_;  // the running one, from its first message
-  bool other_ = false;                // something that is not the plan's came after its last message
-  bool between_ = false;              // and another of the plan's behind that
-  std::vector<WatchedMessage> last_;  // the last one
-  int32_t equal_ = 0;                 // steps in a row like that
+  std::vector<WatchedMessage> step_;  // messages of the current step, from the first message
+  bool other_ = false;                // a message outside the plan followed the last message of the plan
+  bool between_ = false;              // and a message of the plan followed it
+  std::vector<WatchedMessage> last_;  // messages of the last step
+  int32_t equal_ = 0;                 // steps in a row equal to the last step
   int32_t first_ = 0;
-  int32_t place_ = 0;  // armed: how many messages of the first group were performed
+  int32_t place_ = 0;  // armed: number of performed messages of the first group
   int32_t strikes_ = 0, good_ = 0;
 };
 

@@ -24,7 +24,9 @@ void LivenessCheck::Here(int32_t rank, uint32_t number, Clock::time_point now) {
   }
 }
 
-void LivenessCheck::AllHere(uint32_t number) { all_here_ = all_here_ || (state_ == State::kCounting && number == number_); }
+void LivenessCheck::AllHere(uint32_t number) {
+  all_here_ = all_here_ || (state_ == State::kCounting && number == number_);
+}
 
 void LivenessCheck::Gone(int32_t rank) {
   missing_.erase(rank);

@@ -1,4 +1,4 @@
-// Who is called, who has answered, and when it is clear who does not.
+// Liveness check: which ranks were called, which have answered, and which ranks miss the limit.
 
 #ifndef PACELINE_CORE_FAILURE_LIVENESS_CHECK_H
 #define PACELINE_CORE_FAILURE_LIVENESS_CHECK_H
@@ -9,49 +9,49 @@
 
 namespace paceline::core {
 
-// A rank that waited in vain wants to know who is alive. Rank 0, which has a connection to every other rank, calls all
-// of them. Any other rank calls rank 0, which answers at once, calls the others, and says so when all have answered;
-// that one of them has not, everybody hears as news (peer_watch.h).
+// A rank starts a check after a timeout. Rank 0, which has a connection to every other rank, calls all of them. Any
+// other rank calls rank 0. Rank 0 answers at once, calls the other ranks, and reports when all have answered. If a rank
+// has not answered, all ranks are notified (peer_watch.h).
 //
-// One call at a time. Every call has a number that answers repeat: an answer to an earlier one says nothing of this.
+// One call at a time. Each call has a number, which answers repeat: an answer to an earlier call is ignored.
 class LivenessCheck {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What is asked in this state, and what ends it:
+  // States and events that end them:
   //
   //   from        event                                       to          outcome
   //   kIdle       Begin                                       kCalling
   //   kCalling    all called have answered or left, rank 0    kIdle       kAllHere
   //   kCalling    rank 0 has answered, another rank           kCounting
   //   kCalling    rank 0 has left, another rank               kIdle       kAllHere: nobody to ask
-  //   kCalling    the limit                                   kIdle       kMissing: those that have not answered
+  //   kCalling    the limit                                   kIdle       kMissing: ranks that have not answered
   //   kCounting   rank 0 says that all are here, or leaves    kIdle       kAllHere
   //   kCounting   kCounts limits                              kIdle       kMissing: rank 0, which answered first
   enum class State { kIdle, kCalling, kCounting };
   enum class Outcome { kNone, kAllHere, kMissing };
 
-  // Of its limit, what rank 0 may need to count: it may be in the middle of another call when it is asked.
+  // Limits that rank 0 may need for its check: it may still be in another check when it is called.
   static constexpr int kCounts = 3;
 
-  // `limit`: within which those called must answer.
+  // `limit`: time within which called ranks must answer.
   LivenessCheck(bool rank_0, std::chrono::milliseconds limit) : rank_0_(rank_0), limit_(limit) {}
 
-  // Call these ranks; the number of the call. Only in kIdle.
+  // Begins a call of these ranks. Returns the number of the call. Only in kIdle.
   uint32_t Begin(const std::set<int32_t>& called, Clock::time_point now);
   // A rank has answered the call of this number.
   void Here(int32_t rank, uint32_t number, Clock::time_point now);
-  // Rank 0 has said that all others are here.
+  // Rank 0 has reported that all other ranks answered.
   void AllHere(uint32_t number);
-  // A rank has left, or died: it is not waited for.
+  // A rank has left or died: the check does not wait for it.
   void Gone(int32_t rank);
-  // What the call has come to by now; unless that is kNone, it is over.
+  // Outcome of the call by now. The call has ended unless the outcome is kNone.
   Outcome Look(Clock::time_point now);
 
   State state() const { return state_; }
-  // When to look, if nothing happens before. Not in kIdle.
+  // Time of the next Look, if no event comes before. Not in kIdle.
   Clock::time_point until() const { return until_; }
-  // Of the last call.
+  // Ranks missing in the last call.
   const std::set<int32_t>& missing() const { return missing_; }
 
  private:

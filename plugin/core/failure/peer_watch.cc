@@ -216,7 +216,7 @@ void PeerWatch::Run() {
     const bool ending = ending_;
     lock.unlock();
     if (ending) {
-      ReportFailure();  // what came since
+      ReportFailure();  // failures since the last report
       for (const auto& peer : peers_) {
         Send(peer.fd, WatchWord::kGoodbye, "");
       }
@@ -260,7 +260,7 @@ std::string PeerWatch::Read(Peer& peer) {
 }
 
 void PeerWatch::Answer(Peer& peer, const std::string& number) {
-  ReportFailure();  // who asks because of it is to hear it first
+  ReportFailure();  // before the answer to a check that this failure caused
   Send(peer.fd, WatchWord::kHere, number);
   if (rank_ == 0) {
     asking_[peer.rank] = number;

@@ -35,7 +35,7 @@ socklen_t AddressSize(const sockaddr_storage& address);
 // that what stands between the hosts does not forget an idle connection and vanished hosts are found.
 void SetOptions(int fd);
 
-// Whether the whole message was handed to the kernel. A connection that has ended is no error here: reading tells.
+// Returns true if the kernel took the whole message. An ended connection is not an error here: reading detects it.
 bool Send(int fd, WatchWord word, const std::string& text);
 
 // Take the first whole message out of what was received. False: there is none. A message of nonsense throws

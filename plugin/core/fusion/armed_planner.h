@@ -1,4 +1,4 @@
-// The plan that ends first where steps are armed: the policy `optimal` under the model of armed_messages.h.
+// The policy `optimal` for armed steps: search for the plan with the lowest cost under the model of armed_messages.h.
 
 #ifndef PACELINE_CORE_FUSION_ARMED_PLANNER_H
 #define PACELINE_CORE_FUSION_ARMED_PLANNER_H
@@ -10,29 +10,32 @@
 
 namespace paceline::core {
 
-// The same messages, whose start-ups take twice as long, and whose bytes take `wire` times as long.
+// Costs with start-ups of twice the length and bytes of `wire` times the cost.
 ArmedCosts WithHeadroom(const ArmedCosts& costs, double wire);
 
-// Of all plans that keep the order of readiness the one whose end, and the price of each of its groups added, is the
-// earliest; of equal ones one with the fewest groups. The price is a tenth of a start-up, or of its work if that is
-// more: groups cost processors. `max_group_bytes` as in PlanLimits. Gradients that are alone in a group behind the
-// first one go in parts of at most `part_bytes` (0: no limit), for the price of one group. Exact as far as 32 states of
-// a prefix go, which large models may have more of.
+// Plan that keeps the order of readiness and minimises finish time plus a price per group; ties go to the plan with the
+// fewest groups. The price of a group is 0.1 start-up or 0.1 of its work, whichever is more, because groups cost
+// processor time. `max_group_bytes` as in PlanLimits. A gradient that is alone in a group after the first group is sent
+// in parts of at most `part_bytes` (0: no limit), for the price of one group. The search keeps at most 32 states of a
+// prefix: it is exact unless a prefix has more, which is possible in large models.
 //
-// Throws std::invalid_argument for bytes, times or limits that are not finite or negative, and unless `together` is at
-// least 1.
+// Throws std::invalid_argument for bytes, times or limits that are negative or not finite, and if `together` is
+// below 1.
 Groups EarliestArmed(const std::vector<Gradient>& gradients, const ArmedCosts& costs, double max_group_bytes = 0,
                      double part_bytes = 0);
 
-// What plans are judged by, less is better: their end and the price of their groups, the mean of what it is if
-// start-ups take twice what was measured, and bytes 1, 1.25 and 1.5 times. What a start-up takes depends on what else
-// processors do, and a plan whose messages just fit between its gradients exposes whatever they take longer. The wire
-// takes what it takes unless others use it: a plan for one that is slower has a large last message. Seconds.
+// Cost of a plan in seconds (lower is better): finish time plus the price of its groups, as the mean over three cost
+// assumptions. All assume start-ups of twice the measured length; bytes cost 1, 1.25 and 1.5 times the measured value.
+//
+// The length of a start-up depends on the other work of the processors. In a plan whose messages just fit between the
+// gradients, each delay of a message is exposed, hence the factor 2. The cost of a byte is constant unless other jobs
+// use the network, and a plan for a slower network ends with a large message, hence factors of at most 1.5.
 double WorthOf(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs);
 
-// As Plan with kOptimal: of the plans that are the earliest in one of these three cases the one that is worth most. No
-// group of several gradients has more than 8 MiB, and larger gradients behind the first group go in parts. If one group
-// is best, it is the plan, and steps will not be armed. Throws as EarliestArmed.
+// Plan of the policy kOptimal: searches with EarliestArmed under each of the three cost assumptions, and returns the
+// plan with the lowest mean cost (WorthOf). A group of several gradients has at most 8 MiB; a larger gradient after the
+// first group is sent in parts. If a single group is best, it is the plan, and steps are not armed. Throws as
+// EarliestArmed.
 Groups PlanArmed(const std::vector<Gradient>& gradients, const ArmedCosts& costs, double max_group_bytes = 0);
 
 }  // namespace paceline::core

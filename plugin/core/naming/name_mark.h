@@ -1,4 +1,4 @@
-// How an operation travels, as its name says: whoever hears of the operation knows it, a rank that has joined, too.
+// Mark in an operation's name: its codec, error feedback and collective. All ranks read it, including joined ranks.
 
 #ifndef PACELINE_CORE_NAMING_NAME_MARK_H
 #define PACELINE_CORE_NAMING_NAME_MARK_H
@@ -9,17 +9,17 @@
 
 namespace paceline::core {
 
-// A part of a name between two '>': a codec's name, "_plain" where nothing of what it loses is fed back, and "_" with a
-// collective's where that is not the one of all operations: ">q8>", ">bf16_plain_direct>", ">none_ring>". In no name of
-// a node of TensorFlow would other brackets do.
+// Part of a name between two '>': the name of a codec, "_plain" without error feedback, and "_" with the name of a
+// collective if it differs from the collective of all operations. Examples: ">q8>", ">bf16_plain_direct>",
+// ">none_ring>". Names of TensorFlow nodes do not allow other brackets.
 struct NameMark {
-  int32_t codec = 0;  // among CodecNames()
+  int32_t codec = 0;  // index into CodecNames()
   bool error_feedback = false;
-  std::optional<int32_t> method;  // an AllreduceMethod, or one of the two below
+  std::optional<int32_t> method;  // an AllreduceMethod, kHorovods or kAuto
 
   static constexpr int32_t kHorovods = -1, kAuto = 4;
 
-  // The first mark in `name`; without one: as it is, by the collective of all operations.
+  // Returns the first mark in `name`. Without a mark: no codec, and the collective of all operations.
   static NameMark Of(std::string_view name);
 };
 

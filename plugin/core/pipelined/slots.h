@@ -21,15 +21,15 @@ constexpr int32_t kMostK = 64;
 //
 //   state       event                      next        what happens
 //   empty       call                       queued      the call is answered with nothing; its gradient goes in
-//   queued      no slot travels            travelling  the slot's gradient is handed to the ranks
-//   travelling  performed                  done        -
-//   travelling  call                       travelling  the call waits
+//   queued      no slot is in flight       in flight   the slot's gradient is submitted
+//   in flight   performed                  done        -
+//   in flight   call                       in flight   the call waits
 //   queued      call                       queued      the call waits
 //   done        call, or one that waited   queued      the call is answered with what is in it; its gradient goes in
 //   done        clear                      empty       what was in it is dropped (it was taken before)
 //   empty       put                        done        what was taken from a run goes into its continuation
 //
-// The slots of a name travel one at a time, in the order of the calls: Horovod knows one operation by each name. One
+// One slot of a name is in flight at a time, in the order of the calls: Horovod has one operation of each name. One
 // call at a time may wait. K = 1 has no slots and no use for this class. One thread at a time.
 class Pipeline {
  public:
@@ -52,7 +52,7 @@ class Pipeline {
 
   // From the oldest to the newest: the slots that are not empty.
   std::vector<int32_t> Filled() const;
-  // Whether no slot is queued or travelling and no call waits: what is in the slots can be taken, cleared and put.
+  // Returns true if no slot is queued or in flight and no call waits: contents of slots can be taken, cleared and put.
   bool quiet() const;
   // All slots are empty afterwards. Only while quiet.
   void Clear();

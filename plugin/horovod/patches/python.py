@@ -69,11 +69,10 @@ KERAS3_EDITS: tuple[Edit, ...] = (
     ),
     Edit(
         _ELASTIC,
-        "self.optimizer = optimizer or model.optimizer",
-        "after",
-        f"{_SHIM}\nkeras3.build_optimizer(model, self.optimizer)",
+        "class TensorFlowKerasState(ObjectState):",
+        "before",
+        f"{_SHIM}\n\n\n@keras3.elastic_state",
     ),
-    Edit(_ELASTIC, "self._bcast_model()", "before", f"{_SHIM}\nkeras3.forget_accumulated(self.optimizer)"),
     Edit(_KERAS, "class _DistributedOptimizer(*optimizer.__class__.__bases__):", "before", _DISTRIBUTED_OPTIMIZER),
     Edit(_KERAS, "if legacy_opts:", "before", _LOAD_MODEL),
     *(

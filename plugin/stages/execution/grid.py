@@ -39,7 +39,10 @@ class Grid:
 
 
 class PipelineCommunicator:
-    """Messages within one of several pipelines: `rank` and peers are its stages, `ranks` those of `communicator` by stage."""
+    """Messages within one of several pipelines: `rank` and peers are its stages.
+
+    `ranks`: ranks of `communicator`, by stage.
+    """
 
     def __init__(self, communicator: Communicator, ranks: Sequence[int]) -> None:
         self._communicator, self._ranks = communicator, ranks

@@ -12,7 +12,9 @@ using paceline::core::LivenessCheck;
 
 constexpr std::chrono::milliseconds kLimit{100};
 
-LivenessCheck::Clock::time_point At(int64_t ms) { return LivenessCheck::Clock::time_point(std::chrono::milliseconds(ms)); }
+LivenessCheck::Clock::time_point At(int64_t ms) {
+  return LivenessCheck::Clock::time_point(std::chrono::milliseconds(ms));
+}
 
 // "here3,10": rank 3 answers the last call at 10 ms. "look99": what has come of it at 99 ms, with the ranks that do not
 // answer.

@@ -236,10 +236,10 @@ TEST_CASE("what armed steps cannot be planned with is refused and named") {
   const double infinite = std::numeric_limits<double>::infinity();
   CHECK_THROWS_WITH_AS(PlanArmed({{1, 0, 0}}, {cost, -1, 2}),
                        "coordination_s is -1; it must be finite and not negative", std::invalid_argument);
-  CHECK_THROWS_WITH_AS(PlanArmed({{1, 0, 0}}, {cost, 0, 0}), "together is 0; one message at least is under way",
+  CHECK_THROWS_WITH_AS(PlanArmed({{1, 0, 0}}, {cost, 0, 0}), "together is 0; at least one message is in flight",
                        std::invalid_argument);
   CHECK_THROWS_WITH_AS(PredictArmed({{1, 0, 0}}, {{0}}, {cost, 0, 0}),
-                       "together is 0; one message at least is under way", std::invalid_argument);
+                       "together is 0; at least one message is in flight", std::invalid_argument);
   CHECK_THROWS_AS(PlanArmed({{1, infinite, 0}}, {cost, 0, 2}), std::invalid_argument);
   CHECK_THROWS_AS(PlanArmed({{1, 0, 0}}, {cost, 0, 2}, -1), std::invalid_argument);
   CHECK_THROWS_AS(PredictArmed({{1, 0, 0}}, {}, {cost, 0, 2}), std::invalid_argument);

@@ -1,0 +1,1 @@
+"""Checks of histories: pure Python, without a framework and without Horovod."""
