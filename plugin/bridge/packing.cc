@@ -22,7 +22,7 @@ int64_t BytesOf(const common::Response& response, size_t tensor) {
   return response.tensor_sizes()[tensor] * static_cast<int64_t>(common::DataType_Size(response.tensor_type()));
 }
 
-void Pack(common::ResponseList& list, int64_t limit_bytes, std::vector<common::Response> group) {
+void Pack(common::ResponseList& list, const PackLimits& limits, std::vector<common::Response> group) {
   std::vector<::paceline::core::PackedTensor> tensors;
   tensors.reserve(group.size());
   for (const auto& response : group) {
@@ -31,7 +31,8 @@ void Pack(common::ResponseList& list, int64_t limit_bytes, std::vector<common::R
     tensors.push_back({::paceline::core::PaddedBytes(BytesOf(response, 0)), response.tensor_sizes()[0],
                        static_cast<int32_t>(std::distance(group.begin(), like))});
   }
-  for (const auto& message : PackMessages(tensors, {limit_bytes})) {
+  for (const auto& message :
+       PackMessages(tensors, {limits.bytes, ::paceline::core::kMostElements, limits.alone_bytes})) {
     auto& first = group[message[0]];
     for (size_t n = 1; n < message.size(); ++n) {
       first.add_tensor_name(group[message[n]].tensor_names()[0]);

@@ -83,7 +83,7 @@ std::vector<Participant*> Make() {
   auto* merging = new Merging(special, *collectives);
   auto* operations = new Operations;
   *partial = new Partial(*operations, *merging);
-  auto* pipelined = new Pipelined(*operations);
+  auto* pipelined = new Pipelined(*operations, *merging, special);
   auto* leaving = new Leaving([partial] { return (*partial)->Updates(); },
                               [partial](const std::string& name) { return (*partial)->Find(0, name) != nullptr; });
   const std::map<Priority, Participant*> by_priority = {

@@ -17,6 +17,7 @@ enum class Priority {
   kNumerics,
   // Before kPartial in Enqueue: takes the calls that are registered; others of a name that was partial are refused.
   kExchanges,
+  // Before kMerging in Fuse: takes large tensors that no plan merges.
   kPipelined,
   // Before kPartial in Popped, Fuse: takes its questions out before others see them.
   kLeaving,

@@ -3,7 +3,10 @@
 #ifndef PACELINE_BRIDGE_REDUCING_H
 #define PACELINE_BRIDGE_REDUCING_H
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "horovod/common/common.h"
 
@@ -18,6 +21,17 @@ struct Reducing {
 // Horovod's tensors give their memory as constant also where results go.
 inline uint8_t* BytesOf(common::Tensor& tensor) {
   return static_cast<uint8_t*>(const_cast<void*>(tensor.data()));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
+// Moves `held`, of `bytes` bytes, to `output`, and `tensor` to `held`. The two tensors may be the same memory.
+inline void SwapHeld(const common::Tensor& tensor, common::Tensor& output, uint8_t* held, size_t bytes) {
+  uint8_t* out = BytesOf(output);
+  if (tensor.data() == out) {
+    std::swap_ranges(out, out + bytes, held);
+    return;
+  }
+  std::memcpy(out, held, bytes);
+  std::memcpy(held, tensor.data(), bytes);
 }
 
 }  // namespace horovod::paceline

@@ -26,6 +26,7 @@ CORE_IN_HOST = (
     "holdups",
     "interface",
     "lateness",
+    "memory_pool",
     "merge_plan",
     "message_packing",
     "monitor",

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import paceline.torch as hvd
+from integration_tests.support.large import resident_bytes
 from integration_tests.support.ranks import run_ranks
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 GRADIENTS_BYTES = 4 * 20_000_000  # in two tensors
 # Other memory that changes: buffers of the allocator, of Gloo and of the interpreter.
 NOISE_BYTES = GRADIENTS_BYTES // 4
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def _train(rank: int, size: int, exchange: Any, elements: int, marks: tuple[int, ...]) -> list[int]:
@@ -36,7 +30,7 @@ def _train(rank: int, size: int, exchange: Any, elements: int, marks: tuple[int,
             weight.sum().backward()
         optimizer.step()
         if step in marks:
-            seen.append(_resident_bytes())
+            seen.append(resident_bytes())
     optimizer.drain()
     return seen
 

@@ -199,7 +199,7 @@ void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& 
       for (; n < all.size() && all[n].first == number; ++n) {
         group.push_back(std::move(all[n].second));
       }
-      Pack(list, LimitBytes(controller), std::move(group));
+      Pack(list, {LimitBytes(controller)}, std::move(group));
     }
   };
   add_all(ops);

@@ -108,7 +108,7 @@ void Leaving::Fuse(common::Controller& controller, std::deque<common::Response>&
     }
     std::vector<common::Response> alone;
     alone.push_back(std::move(one));
-    Pack(list, controller.TensorFusionThresholdBytes(), std::move(alone));
+    Pack(list, {controller.TensorFusionThresholdBytes()}, std::move(alone));
   }
   responses.swap(others);
 }

@@ -56,6 +56,7 @@ std::vector<std::shared_ptr<PartialChannel>> Partial::Channels(ProcessSet... pro
 
 void Partial::BeginWorld() {
   Exchange::BeginWorld();
+  memory_->Clear();
   sets_.clear();
   {
     const std::lock_guard<std::mutex> lock(lateness_mutex_);
@@ -113,7 +114,7 @@ common::Status Partial::Call(ExchangeCall call) {
   const auto channel = own->channel;
   if (channel == nullptr) {
     // Whoever looks the name up, waits: it is partial once Horovod has taken the first call, never before.
-    auto made = std::make_shared<PartialChannel>(name, settings, id, controller);
+    auto made = std::make_shared<PartialChannel>(name, settings, id, controller, memory_);
     if (own->restored != nullptr) {
       made->Restore(*own->restored);
     }
@@ -330,7 +331,11 @@ void Partial::Fuse(common::Controller& controller, std::deque<common::Response>&
     for (; n < ours.size() && std::get<0>(ours[n]) == leader; ++n) {
       message.push_back(std::move(std::get<2>(ours[n])));
     }
-    Pack(list, plan_.LimitBytes(controller), std::move(message));
+    PackLimits limits = {plan_.LimitBytes(controller)};
+    if (leader.empty()) {
+      limits.alone_bytes = kAlone_bytes;
+    }
+    Pack(list, limits, std::move(message));
   }
   responses.swap(rest);
 }

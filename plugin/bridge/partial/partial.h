@@ -104,6 +104,7 @@ class Partial : public Exchange {
   void ReportAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
   Operations& operations_;
+  const std::shared_ptr<::paceline::core::MemoryPool> memory_ = std::make_shared<::paceline::core::MemoryPool>();
 
   // Background thread only.
   const MessagePlan& plan_;

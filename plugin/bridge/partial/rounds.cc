@@ -33,13 +33,15 @@ bool PartialSettings::Same(const PartialSettings& other) const {
 }
 
 PartialChannel::PartialChannel(std::string name, PartialSettings settings, int32_t process_set_id,
-                               const std::shared_ptr<common::Controller>& controller)
+                               const std::shared_ptr<common::Controller>& controller,
+                               std::shared_ptr<::paceline::core::MemoryPool> memory)
     : name_(std::move(name)),
       settings_(std::move(settings)),
       process_set_id_(process_set_id),
       controller_(controller),
       rank_(controller->GetRank()),
-      size_(controller->GetSize()) {}
+      size_(controller->GetSize()),
+      buffers_(std::move(memory)) {}
 
 common::Status PartialChannel::CanReduce(const common::Tensor& tensor, const Reducing& reducing) const {
   if (reducing.op != common::ReduceOp::SUM) {
@@ -58,12 +60,12 @@ common::Status PartialChannel::CanReduce(const common::Tensor& tensor, const Red
 }
 
 bool PartialChannel::Fits(const common::Tensor& tensor) const {
-  return send_ == nullptr || (dtype_ == tensor.dtype() && shape_ == tensor.shape());
+  return !buffers_.described() || (buffers_.dtype() == tensor.dtype() && buffers_.shape() == tensor.shape());
 }
 
 std::string PartialChannel::Misfit(common::DataType dtype, const common::TensorShape& shape,
                                    const std::string& where) const {
-  return "Partial allreduce of " + name_ + ": expected " + Describe(dtype_, shape_) +
+  return "Partial allreduce of " + name_ + ": expected " + Describe(buffers_.dtype(), buffers_.shape()) +
          " as in the rounds before, found " + Describe(dtype, shape) + where +
          ". Give a tensor of another shape or type another name.";
 }
@@ -81,29 +83,27 @@ common::Request PartialChannel::MisfitOf(const common::Tensor& tensor) const {
   return request;
 }
 
-void PartialChannel::Allocate(common::DataType dtype, const common::TensorShape& shape) {
-  dtype_ = dtype;
-  shape_ = shape;
-  element_bytes_ = static_cast<size_t>(common::DataType_Size(dtype_));
-  for (auto* buffer : {&send_, &in_flight_, &missed_}) {
-    *buffer = std::make_shared<CpuTensor>(dtype_, shape_.num_elements() + kExtra);
+PartialChannel::Reply PartialChannel::Contribute(const common::Tensor& tensor, common::Tensor& output) {
+  const bool pending = state_.pending() > 0;
+  const auto reply = state_.Call();
+  switch (reply.kind) {
+    case Reply::Kind::kVote:
+      break;  // the round reads the tensor when it begins
+    case Reply::Kind::kWait:
+      buffers_.Send(tensor, pending);
+      break;
+    case Reply::Kind::kAnswered:
+      Count(output, buffers_.SendAndAnswer(tensor, output, pending));
+      break;
   }
-}
-
-void PartialChannel::Contribute(const common::Tensor& tensor) {
-  const auto* data = static_cast<const uint8_t*>(tensor.data());
-  if (state_.pending() == 0) {
-    std::memcpy(send_->bytes(), data, bytes());
-  } else {
-    Add(dtype_, send_->bytes(), data, bytes());
-  }
+  return reply;
 }
 
 common::Status PartialChannel::Call(ExchangeCall call, bool flush) {
   auto& queue = call.process_set.tensor_queue;
   const auto& tensor = *call.tensor;
   std::unique_lock<std::mutex> entering(entering_);
-  auto kind = RoundState::Reply::Kind::kVote;
+  auto kind = Reply::Kind::kVote;
   common::Request request;
   bool fits = true, under_way = false;
   {
@@ -129,8 +129,8 @@ common::Status PartialChannel::Call(ExchangeCall call, bool flush) {
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (send_ == nullptr) {
-      Allocate(tensor.dtype(), tensor.shape());
+    if (!buffers_.described()) {
+      buffers_.Describe(tensor.dtype(), tensor.shape());
     }
     reducing_ = call.reducing;
     if (flush) {
@@ -138,26 +138,23 @@ common::Status PartialChannel::Call(ExchangeCall call, bool flush) {
       state_.Flush();
       request = Vote(PartialNews::kFlush);
     } else {
-      Contribute(tensor);
-      const auto reply = state_.Call();
+      const auto reply = Contribute(tensor, *call.output);
       kind = reply.kind;
-      request = kind == RoundState::Reply::Kind::kVote ? Vote(PartialNews::kVote)
-                                                       : NoteAbout(name_, PartialNews::kArrived, reply.round, rank_);
+      request = kind == Reply::Kind::kVote ? Vote(PartialNews::kVote)
+                                           : NoteAbout(name_, PartialNews::kArrived, reply.round, rank_);
     }
-    if (kind == RoundState::Reply::Kind::kAnswered) {
-      Answer(*call.output);
-    } else {
-      waiting_ = {call.output, std::move(call.callback)};
+    if (kind != Reply::Kind::kAnswered) {
+      waiting_ = {call.tensor, call.output, std::move(call.callback)};
     }
   }
   queue_ = &queue;
-  if (kind == RoundState::Reply::Kind::kVote) {
+  if (kind == Reply::Kind::kVote) {
     // Horovod's table has the entry of a round under way, or had it: that round's end enters the flush.
     return under_way ? common::Status::OK() : Enter(queue, std::move(request));
   }
   queue.PushMessageToQueue(request);
   entering.unlock();
-  if (kind == RoundState::Reply::Kind::kAnswered) {
+  if (kind == Reply::Kind::kAnswered) {
     call.callback(common::Status::OK());
   }
   return common::Status::OK();
@@ -179,9 +176,9 @@ common::Status PartialChannel::Flush() {
     state_.Flush();
     request = Vote(PartialNews::kFlush);
     flush_ = FlushState::kWaits;
-    flushed_ = std::make_shared<CpuTensor>(dtype_, shape_);
+    flushed_ = std::make_shared<CpuTensor>(buffers_.dtype(), buffers_.shape());
     const auto self = shared_from_this();
-    waiting_ = {flushed_, [self](const common::Status& status) {
+    waiting_ = {nullptr, flushed_, [self](const common::Status& status) {
                   std::lock_guard<std::mutex> ended(self->mutex_);
                   self->flush_ = status.ok() ? FlushState::kDone : FlushState::kNone;
                 }};
@@ -196,7 +193,7 @@ PartialChannel::FlushState PartialChannel::Flushed(void* out, int64_t size, comm
     return flush_;
   }
   if (flushed_->size() != size) {
-    status = common::Status::InvalidArgument(Misfit(dtype_, shape_, " in what is to be drained"));
+    status = common::Status::InvalidArgument(Misfit(buffers_.dtype(), buffers_.shape(), " in what is to be drained"));
     return flush_;
   }
   std::memcpy(out, flushed_->data(), static_cast<size_t>(size));
@@ -217,8 +214,8 @@ common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request
   entry.callback = [self](const common::Status& status) { self->Performed(status); };
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    entry.tensor = in_flight_;
-    entry.output = in_flight_;
+    entry.tensor = buffers_.in_flight();
+    entry.output = buffers_.in_flight();
     queued_ = true;
   }
   auto status = queue.AddToTensorQueue(entry, request);
@@ -249,14 +246,14 @@ common::Request PartialChannel::Vote(PartialNews news) const {
   request.set_request_type(common::Request::ALLREDUCE);
   request.set_request_rank(rank_);
   request.set_tensor_name(name_);
-  request.set_tensor_type(dtype_);
+  request.set_tensor_type(buffers_.dtype());
   request.set_device(CPU_DEVICE_ID);
   request.set_group_id(NULL_GROUP_ID);
   request.set_prescale_factor(reducing_.prescale);
   request.set_postscale_factor(reducing_.postscale);
   request.set_reduce_op(common::ReduceOp::SUM);
   request.set_root_rank(NewsAndRound(news, state_.executed()));
-  request.add_tensor_shape(shape_.num_elements() + kExtra);
+  request.add_tensor_shape(buffers_.elements() + RoundBuffers::kExtra);
   return request;
 }
 
@@ -282,24 +279,15 @@ void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timelin
   bool enter = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const bool pending = state_.pending() > 0;
     const auto departure = state_.Begin();
     timeline_ = timeline.Initialized() ? &timeline : nullptr;
     if (timeline_ != nullptr) {
-      timeline.Start(Track(), common::Response::ALLREDUCE, static_cast<int64_t>(bytes()));
+      timeline.Start(Track(), common::Response::ALLREDUCE, static_cast<int64_t>(buffers_.bytes()));
       timeline.ActivityStart(Track(), "ROUND_" + std::to_string(state_.begun() - 1) +
                                           (departure.fresh ? "_FRESH" : (departure.flushing ? "_FLUSH" : "_LATE")) +
                                           "_CARRIED_" + std::to_string(departure.carried));
     }
-    // Not swapped: Horovod's table knows what travels by its address.
-    if (pending) {
-      std::memcpy(in_flight_->bytes(), send_->bytes(), bytes());
-    } else {
-      std::memset(in_flight_->bytes(), 0, bytes());
-    }
-    const auto extra = static_cast<size_t>(shape_.num_elements());
-    SetElement(dtype_, in_flight_->bytes(), extra + kFresh, departure.fresh ? 1 : 0);
-    SetElement(dtype_, in_flight_->bytes(), extra + kFlushes, departure.flushing ? 1 : 0);
+    buffers_.Depart(departure, waiting_.tensor.get());
     enter = !queued_;
   }
   if (enter) {
@@ -307,38 +295,11 @@ void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timelin
   }
 }
 
-void PartialChannel::Answer(common::Tensor& output, const CpuTensor& results, int64_t fresh) const {
-  uint8_t* out = BytesOf(output);
-  std::memcpy(out, results.data(), bytes());
+void PartialChannel::Count(common::Tensor& output, int64_t fresh) const {
   if (settings_.counted) {
-    SetElement(dtype_, out, static_cast<size_t>(shape_.num_elements()) - 1, static_cast<double>(fresh));
+    SetElement(buffers_.dtype(), BytesOf(output), static_cast<size_t>(buffers_.elements()) - 1,
+               static_cast<double>(fresh));
   }
-}
-
-void PartialChannel::Answer(common::Tensor& output) {
-  Answer(output, *missed_, fresh_);
-  missed_any_ = false;
-  fresh_ = 0;
-}
-
-void PartialChannel::DivideByWeight() {
-  const auto last = static_cast<size_t>(shape_.num_elements()) - 1;
-  const double weight = Element(dtype_, in_flight_->bytes(), last);
-  if (weight > 0) {  // else all are zeros
-    Divide(dtype_, in_flight_->bytes(), last * element_bytes_, weight);
-  }
-  SetElement(dtype_, in_flight_->bytes(), last, 1);
-}
-
-void PartialChannel::Miss(int64_t fresh) {
-  if (settings_.latest || !missed_any_) {
-    std::memcpy(missed_->bytes(), in_flight_->bytes(), bytes());
-    fresh_ = fresh;
-  } else {
-    Add(dtype_, missed_->bytes(), in_flight_->bytes(), bytes());
-    fresh_ += fresh;
-  }
-  missed_any_ = true;
 }
 
 void PartialChannel::Performed(const common::Status& status) {
@@ -353,30 +314,31 @@ void PartialChannel::Performed(const common::Status& status) {
       state_.Fail();
       done = std::exchange(waiting_, {});
     } else {
-      const auto extra = static_cast<size_t>(shape_.num_elements());
       const double factor = reducing_.prescale * reducing_.postscale;
-      const auto sum = [&](int64_t element) {
-        return std::llround(Element(dtype_, in_flight_->bytes(), extra + static_cast<size_t>(element)) / factor);
-      };
-      const int64_t fresh = sum(kFresh);
+      const auto sum = [&](int64_t extra) { return std::llround(buffers_.Sum(extra) / factor); };
+      const int64_t fresh = sum(RoundBuffers::kFresh);
       if (settings_.weighted) {
-        DivideByWeight();
+        buffers_.DivideByWeight();
       }
       if (timeline != nullptr) {
         timeline->ActivityEnd(Track());
         timeline->ActivityStart(Track(), "FRESH_" + std::to_string(fresh) + "_OF_" + std::to_string(size_));
       }
-      if (state_.End(sum(kFlushes) == size_) == 0) {
-        Miss(fresh);
+      const bool answers = state_.End(sum(RoundBuffers::kFlushes) == size_) > 0;
+      const bool pending = state_.pending() > 0;
+      if (!answers || buffers_.missed()) {
+        buffers_.Miss(fresh, settings_.latest, pending);
       } else {
-        if (missed_any_) {
-          Miss(fresh);
-          Answer(*waiting_.output);
-        } else {
-          Answer(*waiting_.output, *in_flight_, fresh);
+        buffers_.AnswerThis(*waiting_.output);
+        Count(*waiting_.output, fresh);
+      }
+      if (answers) {
+        if (buffers_.missed()) {
+          Count(*waiting_.output, buffers_.AnswerMissed(*waiting_.output));
         }
         done = std::exchange(waiting_, {});
       }
+      buffers_.End(pending);
       waits = state_.waiting();
     }
     if (timeline != nullptr) {
@@ -401,15 +363,14 @@ void PartialChannel::Performed(const common::Status& status) {
 
 bool PartialChannel::Save(PartialState& state) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (state_.waiting() || state_.begun() > state_.executed() || send_ == nullptr) {
+  if (state_.waiting() || state_.begun() > state_.executed() || !buffers_.described()) {
     return false;
   }
-  state = {dtype_, shape_, state_.executed(), state_.pending(), state_.missed(), fresh_, {}, {}};
-  state.send.assign(bytes(), 0);
-  if (state.pending > 0) {
-    std::memcpy(state.send.data(), send_->bytes(), bytes());
-  }
-  state.results.assign(missed_->bytes(), missed_->bytes() + bytes());
+  state = {};
+  state.rounds = state_.executed();
+  state.pending = state_.pending();
+  state.missed = state_.missed();
+  buffers_.Save(state);
   return true;
 }
 
@@ -418,27 +379,24 @@ bool PartialChannel::Restore(const PartialState& state) {
   if (state_.waiting() || state_.begun() > state_.executed()) {
     return false;
   }
-  if (send_ == nullptr) {
-    Allocate(state.dtype, state.shape);
-  } else if (dtype_ != state.dtype || shape_ != state.shape) {
+  if (!buffers_.described()) {
+    buffers_.Describe(state.dtype, state.shape);
+  } else if (buffers_.dtype() != state.dtype || buffers_.shape() != state.shape) {
     return false;
   }
   state_.Restore(state.pending, state.missed);
-  std::memcpy(send_->bytes(), state.send.data(), bytes());
-  std::memcpy(missed_->bytes(), state.results.data(), bytes());
-  missed_any_ = state.missed > 0;
-  fresh_ = state.fresh;
+  buffers_.Restore(state);
   return true;
 }
 
 common::TensorShape PartialChannel::shape() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return shape_;
+  return buffers_.shape();
 }
 
 common::DataType PartialChannel::dtype() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return dtype_;
+  return buffers_.dtype();
 }
 
 RoundState::Counters PartialChannel::counters() const {

@@ -11,6 +11,7 @@
 
 #include "bridge/cpu_tensor.h"
 #include "bridge/exchange.h"
+#include "bridge/partial/buffers.h"
 #include "bridge/partial/notes.h"
 #include "core/partial/round_state.h"
 #include "core/partial/votes.h"
@@ -43,23 +44,12 @@ struct PartialSettings : ExchangeSettings {
   bool Same(const PartialSettings& other) const;
 };
 
-// What a run that goes on needs of one name on one rank. States of all ranks fit together if they have the same
-// `rounds`: every contribution is then in a send buffer or in the results of all ranks, answered or missed.
-struct PartialState {
-  common::DataType dtype = common::DataType::HOROVOD_FLOAT32;
-  common::TensorShape shape;
-  int64_t rounds = 0;                  // performed
-  int64_t pending = 0;                 // contributions in the send buffer
-  int64_t missed = 0;                  // rounds that no call was answered with
-  int64_t fresh = 0;                   // contributions in their results
-  std::vector<uint8_t> send, results;  // the send buffer, and what was missed
-};
-
-// One name on one rank: the send buffer, the results that no call was answered with, and the call that waits.
+// One name on one rank: its rounds, its buffers, and the call that waits.
 class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
  public:
   PartialChannel(std::string name, PartialSettings settings, int32_t process_set_id,
-                 const std::shared_ptr<common::Controller>& controller);
+                 const std::shared_ptr<common::Controller>& controller,
+                 std::shared_ptr<::paceline::core::MemoryPool> memory);
 
   // As Exchange::Call; a first call is not answered here. `flush`: the tensor's values mean nothing, and the answer is
   // everything that is in send buffers.
@@ -89,10 +79,10 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   std::string Misfit(common::DataType dtype, const common::TensorShape& shape, const std::string& where = "") const;
 
  private:
-  // Elements behind the user's in what travels: whether the contribution is fresh, and whether the rank flushes.
-  static constexpr int64_t kFresh = 0, kFlushes = 1, kExtra = 2;
+  using Reply = ::paceline::core::RoundState::Reply;
 
   struct Waiting {
+    std::shared_ptr<common::Tensor> tensor;  // read when a round begins with the call's contribution
     std::shared_ptr<common::Tensor> output;
     common::StatusCallback callback;
   };
@@ -106,20 +96,12 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   common::Request Nothing() const;
   common::Request Vote(PartialNews news) const;
   void Performed(const common::Status& status);
-  // Under the lock: makes the buffers.
-  void Allocate(common::DataType dtype, const common::TensorShape& shape);
-  // Under the lock: the contribution goes into the send buffer.
-  void Contribute(const common::Tensor& tensor);
-  // Under the lock: what was missed goes to `output`, and nothing is missed any more.
-  void Answer(common::Tensor& output);
-  // Under the lock: the same with the results of this round alone, where nothing was missed before.
-  void Answer(common::Tensor& output, const CpuTensor& results, int64_t fresh) const;
-  // Under the lock: a round that no call is answered with.
-  void DivideByWeight();
-  void Miss(int64_t fresh);
+  // Under the lock: a call, and where its contribution goes.
+  Reply Contribute(const common::Tensor& tensor, common::Tensor& output);
+  // Writes the number of fresh contributions to an answer, if the caller wants it.
+  void Count(common::Tensor& output, int64_t fresh) const;
   // Where the timeline has this name's rounds: what each took along on this rank, and how many were in time.
   std::string Track() const { return name_ + ".rounds"; }
-  size_t bytes() const { return static_cast<size_t>(shape_.num_elements()) * element_bytes_; }
 
   const std::string name_;
   const PartialSettings settings_;
@@ -134,14 +116,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   mutable std::mutex mutex_;              // protects everything below
   ::paceline::core::RoundState state_;
   Reducing reducing_;
-  common::DataType dtype_ = common::DataType::HOROVOD_FLOAT32;
-  common::TensorShape shape_;
-  size_t element_bytes_ = 0;
-  std::shared_ptr<CpuTensor> send_;  // means zeros while no contribution is pending
-  std::shared_ptr<CpuTensor> in_flight_;
-  std::shared_ptr<CpuTensor> missed_;  // sum of the results that no call was answered with, or the latest
-  bool missed_any_ = false;
-  int64_t fresh_ = 0;                     // contributions in `missed_`
+  RoundBuffers buffers_;
   bool queued_ = false;                   // Horovod's table has an entry of this name
   common::Timeline* timeline_ = nullptr;  // of the round under way, if it is written
   Waiting waiting_;

@@ -1,6 +1,5 @@
 #include "bridge/pipelined/channel.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -57,18 +56,12 @@ void Channel::Exchange(const Pipeline::Todo& todo, const common::Tensor& tensor,
     slot = std::make_shared<CpuTensor>(tensor.dtype(), tensor.shape());
   }
   const auto bytes = static_cast<size_t>(tensor.size());
-  uint8_t* out = BytesOf(output);
-  if (todo.answered && tensor.data() == output.data()) {
-    std::swap_ranges(out, out + bytes, slot->bytes());
+  if (todo.answered) {
+    SwapHeld(tensor, output, slot->bytes(), bytes);
     return;
   }
-  if (todo.answered) {
-    std::memcpy(out, slot->bytes(), bytes);
-  }
   std::memcpy(slot->bytes(), tensor.data(), bytes);
-  if (!todo.answered) {
-    std::memset(out, 0, bytes);
-  }
+  std::memset(BytesOf(output), 0, bytes);
 }
 
 common::Status Channel::Call(const Reducing& reducing, const std::shared_ptr<common::Tensor>& tensor,

@@ -5,12 +5,19 @@
 #include <cmath>
 #include <utility>
 
+#include "bridge/cpu_tensor.h"
+#include "bridge/packing.h"
+#include "bridge/reserved_names.h"
+#include "horovod/common/operations.h"
+
 namespace horovod::paceline {
 
 namespace {
 
 using ::paceline::core::kMostK;
 constexpr double kMostSyncCalls = 0x1p53;
+
+std::string AnnouncementName() { return std::string(kAgreementNames) + "paceline.pipelined"; }
 
 }  // namespace
 
@@ -50,6 +57,34 @@ bool Pipelined::Settle(double limit_s) const {
 void Pipelined::BeginWorld() {
   Exchange::BeginWorld();
   held_.Forget();
+  pipelined_.clear();
+  const std::lock_guard<std::mutex> lock(announcing_);
+  announced_.clear();
+}
+
+void Pipelined::EndProcessSet(int32_t process_set_id) {
+  held_.Forget(process_set_id);
+  pipelined_.erase(process_set_id);
+  const std::lock_guard<std::mutex> lock(announcing_);
+  announced_.erase(process_set_id);
+}
+
+void Pipelined::Announce(int32_t process_set_id) {
+  {
+    const std::lock_guard<std::mutex> lock(announcing_);
+    if (!announced_.insert(process_set_id).second) {
+      return;
+    }
+  }
+  const auto tensor = std::make_shared<CpuTensor>(common::DataType::HOROVOD_UINT8, 1);
+  std::vector<std::shared_ptr<common::OpContext>> contexts = {CpuContext()};
+  std::vector<std::shared_ptr<common::Tensor>> tensors = {tensor}, outputs = {tensor};
+  std::vector<common::ReadyEventList> ready(1);
+  std::vector<std::string> names = {AnnouncementName()};
+  std::vector<common::StatusCallback> callbacks = {[](const common::Status&) {}};
+  // Where it is refused, the call that it precedes is refused, too.
+  common::EnqueueTensorAllreduces(contexts, tensors, outputs, ready, names, CPU_DEVICE_ID, callbacks,
+                                  common::ReduceOp::SUM, 1.0, 1.0, process_set_id);
 }
 
 void Pipelined::Popped(common::ProcessSet& /*process_set*/, std::deque<common::Request>& messages) {
@@ -60,6 +95,40 @@ void Pipelined::Popped(common::ProcessSet& /*process_set*/, std::deque<common::R
     const auto all = operations_.AllKept<Channel>(current_);
     return std::all_of(all.begin(), all.end(), [](const auto& channel) { return channel->quiet(); });
   });
+}
+
+bool Pipelined::GoesAlone(const common::Response& response) const {
+  if (response.response_type() != common::Response::ALLREDUCE || BytesOf(response, 0) < kAlone_bytes) {
+    return false;
+  }
+  const auto& name = response.tensor_names()[0];
+  const auto& devices = response.devices();
+  return std::all_of(devices.begin(), devices.end(), [](int32_t device) { return device == CPU_DEVICE_ID; }) &&
+         !special_(current_, name) && plan_.GroupOf(name) == nullptr;
+}
+
+void Pipelined::Fuse(common::Controller& /*controller*/, std::deque<common::Response>& responses,
+                     common::ResponseList& list) {
+  if (pipelined_.count(current_) == 0) {
+    return;
+  }
+  std::deque<common::Response> others;
+  for (auto& response : responses) {
+    if (GoesAlone(response)) {
+      list.add_response(std::move(response));
+    } else {
+      others.push_back(std::move(response));
+    }
+  }
+  responses.swap(others);
+}
+
+void Pipelined::AfterExecute(const Executed& executed) {
+  const auto& names = executed.response.tensor_names();
+  static const auto* announcement = new std::string(AnnouncementName());
+  if (std::find(names.begin(), names.end(), *announcement) != names.end()) {
+    pipelined_.insert(current_);
+  }
 }
 
 std::shared_ptr<const ExchangeSettings> Pipelined::Parse(const std::vector<double>& settings,
@@ -83,6 +152,7 @@ bool Pipelined::Takes(Operation& operation, const ExchangeSettings& settings) {
 }
 
 common::Status Pipelined::Call(ExchangeCall call) {
+  Announce(call.operation.process_set_id);
   const auto channel = Of(call.operation, call.settings);
   return channel == nullptr ? Anothers(Title(call.operation.name))
                             : channel->Call(call.reducing, call.tensor, call.output, std::move(call.callback));

@@ -9,6 +9,7 @@ namespace {
 
 struct Filled {
   PackedTensor sum;
+  bool closed = false;  // its tensor goes alone
   std::vector<size_t> tensors;
 };
 
@@ -18,13 +19,15 @@ std::vector<std::vector<size_t>> PackMessages(const std::vector<PackedTensor>& t
   std::vector<Filled> messages;
   for (size_t n = 0; n < tensors.size(); ++n) {
     const auto& tensor = tensors[n];
+    const bool alone = tensor.bytes >= limits.alone_bytes;
     const auto takes = [&](const Filled& message) {
-      return message.sum.kind == tensor.kind && message.sum.bytes + tensor.bytes <= limits.bytes &&
+      return !alone && !message.closed && message.sum.kind == tensor.kind &&
+             message.sum.bytes + tensor.bytes <= limits.bytes &&
              message.sum.elements + tensor.elements <= limits.elements;
     };
     auto message = std::find_if(messages.begin(), messages.end(), takes);
     if (message == messages.end()) {
-      message = messages.insert(messages.end(), Filled{{0, 0, tensor.kind}, {}});
+      message = messages.insert(messages.end(), Filled{{0, 0, tensor.kind}, alone, {}});
     }
     message->sum.bytes += tensor.bytes;
     message->sum.elements += tensor.elements;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace paceline::core {
@@ -25,6 +26,7 @@ struct PackedTensor {
 struct MessageLimits {
   int64_t bytes = 0;
   int64_t elements = kMostElements;
+  int64_t alone_bytes = std::numeric_limits<int64_t>::max();  // a tensor of this size or larger goes alone
 };
 
 // Indices of `tensors`, by message: every tensor, in the given order, goes into the first message of its kind where it

@@ -119,6 +119,12 @@ TEST_CASE("a tensor that is larger than a limit goes alone") {
   CHECK(PackMessages(tensors, {100, 10}) == Messages{{0}, {1, 3}, {2}});
 }
 
+TEST_CASE("a tensor goes alone from the size on that is set for it") {
+  const std::vector<PackedTensor> tensors = {{10, 1, 0}, {50, 1, 0}, {49, 1, 0}, {51, 1, 0}, {1, 1, 0}};
+  CHECK(PackMessages(tensors, {1000, 1000, 50}) == Messages{{0, 2, 4}, {1}, {3}});
+  CHECK(PackMessages(tensors, {1000, 1000}) == Messages{{0, 1, 2, 3, 4}});
+}
+
 TEST_CASE("tensors of several kinds do not share a message") {
   const std::vector<PackedTensor> tensors = {{1, 1, 0}, {1, 1, 1}, {1, 1, 0}, {1, 1, 2}, {1, 1, 1}};
   CHECK(PackMessages(tensors, {100, 100}) == Messages{{0, 2}, {1, 4}, {3}});
