@@ -22,7 +22,7 @@ constexpr int64_t kAgreedBelow = 0x10000000000000;  // 2^52
 // All ranks of the process set that have not joined call this under one name, with equally many numbers.
 MinMax AgreeMinMax(const std::string& name, int32_t process_set_id, const std::vector<int64_t>& values, double limit_s);
 
-// Whether all ranks gave the same, where the two that travel for one number have become these.
+// Whether all ranks gave the same, where the two values sent for one number have become these.
 inline bool AllSame(double most, double least) { return most - kAgreedBelow == kAgreedBelow - least; }
 
 // A message to and fro between two ranks of the process set, so many times.

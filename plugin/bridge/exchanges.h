@@ -21,8 +21,8 @@ namespace horovod::paceline {
 // other sets end with them. A first call that the exchange refuses ends a registration, too. All else is a plain
 // allreduce, whatever its name.
 //
-// Operations that we hand in ourselves (their context is CpuContext()) belong to no exchange: what an exchange has
-// travel goes under the very name that was called.
+// Operations that we hand in ourselves (their context is CpuContext()) belong to no exchange: an exchange submits
+// them under the name that was called.
 class Exchanges : public Participant {
  public:
   Exchanges(Operations& operations, std::vector<Exchange*> exchanges)

@@ -88,7 +88,7 @@ class Participant {
   // are not asked. Where all say false, Arrived follows and Horovod goes on.
   virtual bool Enqueue(AllreduceCall& /*call*/, common::Status& /*status*/) { return false; }
 
-  // Tensors were handed in that will travel under these names; also those of calls that were taken over.
+  // Tensors were submitted that will be sent under these names; also those of calls that were taken over.
   virtual void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& /*tensors*/,
                        const std::vector<std::string>& /*names*/, int32_t /*process_set_id*/) {}
 

@@ -28,7 +28,7 @@ _MOST_TAG = 2**55
 _STAGE = "its stage failed:\n"
 _LOST = re.compile(r"Rank (\d+) (?:died|\([^)]*\) does not answer)")
 # End of the text if a Communicator is opened after a failure (plugin/bridge/stages/stage_communicators.cc).
-_RESTART = r" Begin anew with hvd\.shutdown\(\) and hvd\.init\(\)\."
+_RESTART = r" Start again with hvd\.shutdown\(\) and hvd\.init\(\)\."
 _NOTICE = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*?)(?:{_RESTART})?\Z", re.DOTALL)
 
 

@@ -231,7 +231,7 @@ void Armed::Arm(const common::ProcessSet& process_set) {
   looked_ns_ = Nanoseconds(Clock::now());
 }
 
-// Where the round had nothing but the first group, that travels beside those behind it.
+// If the round had only the first group, that group is sent beside the following ones.
 void Armed::RoundBegun(common::ProcessSet& process_set) {
   if (&process_set == all_ && watch_.state() == State::kArmed && !round_.empty() && !others_) {
     Follow(process_set);

@@ -1,4 +1,4 @@
-// One message of an armed step: what it is made of, and how it travels.
+// One message of an armed step: its tensors, and how it is sent.
 
 #ifndef PACELINE_BRIDGE_ARMED_GROUP_MESSAGE_H
 #define PACELINE_BRIDGE_ARMED_GROUP_MESSAGE_H
@@ -21,7 +21,7 @@ namespace horovod::paceline {
 // As a response that was negotiated says it. Background thread only.
 class GroupMessage {
  public:
-  // Whether such a message can travel in an armed step: a sum or average of floating-point numbers in CPU memory, none
+  // Whether such a message can be sent in an armed step: a sum or average of floating-point numbers in CPU memory, none
   // of them under a reserved name, or halves of some.
   static bool Fits(const common::Response& response);
   // Another text for whatever differs.

@@ -33,7 +33,7 @@ struct Way {
 // The candidates are rank 0's, which tells them: predictions may differ between machines in the last bit.
 class AutoChoice {
  public:
-  // A trial that has begun; to be told of with Took when it ends. No other message that goes by `auto` travels
+  // A trial that has begun; to be told of with Took when it ends. No other message with `auto` is sent
   // beside it: what messages beside others take says more about those. Parts of one message do, and messages by a
   // collective that was named.
   struct Pick {
@@ -45,8 +45,8 @@ class AutoChoice {
   // Whether it is known how messages of this size go: if not, For needs a transport with nothing under way.
   bool Decided(int64_t bytes, bool encoded) const;
   // Without codecs all methods are candidates, or those that sum in the order of ranks; else those that encode.
-  // `followed`: others travel beside this message and behind it, so that what counts is how well it shares links: where
-  // that has been decided, it goes by the ring if this took at most kAmongOthers of the fastest. A ring sends all the
+  // `followed`: others are sent beside it and after it, so how well it shares links counts: where that has been
+  // decided, it goes by the ring if this took at most kAmongOthers of the fastest. A ring sends all the
   // time; others wait, for hops or for room.
   Pick For(Transport& transport, int64_t bytes, bool encoded, bool followed);
   void Took(const Pick& pick, double seconds);

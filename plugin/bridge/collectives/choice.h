@@ -1,4 +1,4 @@
-// What users choose: how messages travel.
+// What users choose: how messages are sent.
 
 #ifndef PACELINE_BRIDGE_COLLECTIVES_CHOICE_H
 #define PACELINE_BRIDGE_COLLECTIVES_CHOICE_H
@@ -38,10 +38,10 @@ struct CollectiveChoice {
   static constexpr int32_t kAuto = ::paceline::core::NameMark::kAuto;
 
   int32_t method = kHorovods;
-  int64_t block_bytes = 0;        // what travels at a time; 0: core::UsualBlockBytes
+  int64_t block_bytes = 0;        // bytes sent at a time; 0: core::UsualBlockBytes
   Encoding encoding;              // of gradients, and of what measures how long messages take
   int64_t codec_least_bytes = 0;  // smaller tensors are never encoded
-  bool reproducible = false;      // results depend on what ranks bring, never on time or on what travels together
+  bool reproducible = false;      // results depend on values, never on time or on neighbouring messages
 
   // What ranks compare, and what the numbers are.
   static constexpr size_t kNumbers = 6;

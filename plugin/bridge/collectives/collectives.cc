@@ -153,7 +153,7 @@ uint32_t Collectives::NextSequence(int32_t process_set_id) { return Set(process_
 
 AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, bool encoded, bool followed) {
   auto& choice = Set(process_set_id).choice;
-  // What is asked of the other ranks goes over the same transport, and a trial is alone on its way.
+  // What is asked of the other ranks goes over the same transport, and a trial has no other message beside it.
   if ((trial_ || !choice.Decided(bytes, encoded)) && !flight_->Finish()) {
     throw std::runtime_error("A message before this one failed.");
   }

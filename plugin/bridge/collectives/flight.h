@@ -23,7 +23,7 @@ class PackingSpace {
  public:
   // Null: does not fit beside what is taken. Throws std::bad_alloc.
   Room Take(int64_t bytes);
-  // What it grows to for messages that travel together; one alone gets what it needs.
+  // Its largest size for messages that are sent together; a single one gets what it needs.
   void Limit(int64_t bytes) { limit_bytes_ = bytes; }
 
  private:

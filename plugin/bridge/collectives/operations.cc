@@ -220,7 +220,7 @@ AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType d
         codec == nullptr ? part.elements * core::BytesOf(dtype) : codec->EncodedBytes(dtype, part.elements);
     pick = collectives_.PickFor(part.process_set_id, wire_bytes, codec != nullptr);
   } else if (automatic || (codec != nullptr && method == core::AllreduceMethod::kDoubling)) {
-    // Alone nothing travels, so there is nothing to find out; doubling is not for values that lose something.
+    // A single rank sends nothing, so there is nothing to measure; doubling is not for values that lose something.
     pick.way.method = core::AllreduceMethod::kDirect;
   }
   return pick;

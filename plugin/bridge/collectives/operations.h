@@ -22,7 +22,7 @@ class OwnAllreduce : public common::AllreduceOp {
 
   bool Enabled(const common::ParameterManager& manager, const std::vector<common::TensorTableEntry>& entries,
                const common::Response& response) const override;
-  // Returns Status::InProgress() without entries: they are finished when they have travelled. Otherwise throws, with
+  // Returns Status::InProgress() without entries: they are finished when they have been sent. Otherwise throws, with
   // all entries left.
   common::Status Execute(std::vector<common::TensorTableEntry>& entries, const common::Response& response) override;
 

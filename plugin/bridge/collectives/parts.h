@@ -1,4 +1,4 @@
-// Which tensors of a message travel in one collective, and where they lie.
+// Which tensors of a message one collective sends, and where they are.
 
 #ifndef PACELINE_BRIDGE_COLLECTIVES_PARTS_H
 #define PACELINE_BRIDGE_COLLECTIVES_PARTS_H
@@ -55,7 +55,7 @@ struct MessagePart {
 // In the same order on all ranks.
 std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& entries, const common::Response& response,
                                  ::paceline::core::DataType dtype);
-// Null: values travel as they are.
+// Null: values are sent as they are.
 const ::paceline::core::Codec* CodecOf(const Encoding& encoding);
 // Encodes elements of a part with what they lost before (Collective::encode).
 std::function<void(int64_t, int64_t, uint8_t*)> WithFeedback(const MessagePart& part,

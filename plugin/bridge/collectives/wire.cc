@@ -14,7 +14,7 @@ Wire::Wire(const Collective& about) : about_(about) {
   const auto& schedule = *about.schedule;
   const auto gives_scratch = [](const auto& one) { return one.kind == Operation::Kind::kCombineAway; };
   if (about.codec != nullptr && std::any_of(schedule.operations.begin(), schedule.operations.end(), gives_scratch)) {
-    throw std::invalid_argument(about.name + ": what goes on from scratch memory travels as it is, without a codec");
+    throw std::invalid_argument(about.name + ": values in scratch memory are sent as they are, without a codec");
   }
   scratch_bytes_ = schedule.scratch_count * BytesOf(about.dtype);
   if (about.codec != nullptr) {

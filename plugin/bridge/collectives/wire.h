@@ -32,7 +32,7 @@ struct Collective {
   ::paceline::core::MessageTerms terms;  // the same on all ranks, or the collective fails
   // Which of the collectives of these ranks it is; the same on all of them, and of no other that is under way.
   uint32_t sequence = 0;
-  const ::paceline::core::Codec* codec = nullptr;  // none: values travel as they are
+  const ::paceline::core::Codec* codec = nullptr;  // none: values are sent as they are
   // Encodes elements of the result that this rank gives away, or settles, for the first time in this collective: what
   // is lost may be remembered. Empty: the codec does. The codec's bytes, in any case.
   std::function<void(int64_t offset, int64_t count, uint8_t* bytes)> encode;

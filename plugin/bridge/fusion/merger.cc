@@ -215,7 +215,7 @@ void Merger::AfterExecute(const Executed& executed) {
     cycle_start_ns_ = 0;
     const auto kind = ControlOpOf(executed.response.tensor_names()[0]).kind;
     if (SweepOf(kind) >= 0 && kind != ControlKind::kBurst) {
-      reducer_.Settle();  // alone on its way
+      reducer_.Settle();  // no other message beside it
     }
     return;
   }

@@ -155,7 +155,7 @@ class Merger {
   ::paceline::core::Gate gate_;
   std::unordered_map<int32_t, common::Request> held_;
   common::HorovodGlobalState* state_ = nullptr;
-  int64_t performed_ns_ = 0;    // when results were there last: what travels beside other messages counts from then
+  int64_t performed_ns_ = 0;    // when results were there last: for messages beside others, time counts from then
   int64_t cycle_start_ns_ = 0;  // 0 once the cycle's first message was performed
   double heard_ = -1;           // the policy of this rank that the others were told last
   bool heard_armed_ = false;    // and whether it wants armed steps

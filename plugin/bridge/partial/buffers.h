@@ -52,7 +52,7 @@ class RoundTensor : public common::Tensor {
 //   buffer     from                                               to
 //   send       a call is late: its round has left                 the next round has ended
 //   in flight  a round begins                                     the round has ended; its memory serves the next
-//   message missed     a round ends that this rank made no call for       its next call
+//   missed     a round ends that this rank made no call for       its next call
 //
 // A call that is on time contributes from its own tensor. Not synchronised.
 class RoundBuffers {

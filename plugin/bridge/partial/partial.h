@@ -75,7 +75,7 @@ class Partial : public Exchange {
   bool OverrideReady(const common::Request& request, int count, bool ready) override;
   void AddReadyNames(std::vector<std::string>& names) override;
   bool OwnsReadiness(const std::string& name) override;
-  // Messages of partial tensors have no others in them; those of a group travel in messages of their own.
+  // Messages of partial tensors have no others in them; those of a group are sent in messages of their own.
   void Fuse(common::Controller& controller, std::deque<common::Response>& responses,
             common::ResponseList& list) override;
   bool Cacheable(const common::Response& response) override { return !Owns(response); }

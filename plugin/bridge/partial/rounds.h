@@ -64,7 +64,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
 
   // Background thread: whether a vote or note popped from the queue is about a round that has run.
   bool Stale(const common::Request& message) const;
-  // Background thread: a round begins. What travels is ready, and `queue` has an entry for it.
+  // Background thread: a round begins. The tensor in flight is ready, and `queue` has an entry for it.
   void Begin(common::TensorQueue& queue, common::Timeline& timeline);
   // Any thread: false while a call waits or a round is under way.
   bool Save(PartialState& state) const;
@@ -91,7 +91,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   common::Status CanReduce(const common::Tensor& tensor, const Reducing& reducing) const;
   bool Fits(const common::Tensor& tensor) const;
   common::Request MisfitOf(const common::Tensor& tensor) const;
-  // Under entering_: what travels goes into Horovod's table.
+  // Under entering_: the tensor in flight is put into Horovod's table.
   common::Status Enter(common::TensorQueue& queue, common::Request request);
   common::Request Nothing() const;
   common::Request Vote(PartialNews news) const;

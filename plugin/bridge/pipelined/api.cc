@@ -19,8 +19,8 @@ using horovod::paceline::TensorDescription;
 
 extern "C" {
 
-// Waits, at most `limit_s`, until nothing of this name travels; returns the number of results in flight, or -1 and in
-// `error` what went wrong. A name without calls has none.
+// Waits, at most `limit_s`, until nothing of this name is being reduced; returns the number of results in flight, or -1
+// and in `error` what went wrong. A name without calls has none.
 int32_t horovod_paceline_pipelined_settle(int32_t process_set, const char* name, double limit_s, char* error,
                                           int64_t capacity) try {
   const auto channel = Get<Pipelined>().Find(process_set, name);
@@ -36,7 +36,7 @@ int32_t horovod_paceline_pipelined_settle(int32_t process_set, const char* name,
 }
 PACELINE_CATCH(-1, error, capacity)
 
-// Waits, at most `limit_s`, until nothing travels under any name; 1 if that is so.
+// Waits, at most `limit_s`, until nothing is in flight under any name; 1 if that is so.
 int32_t horovod_paceline_pipelined_settle_all(double limit_s) try { return Get<Pipelined>().Settle(limit_s) ? 1 : 0; }
 PACELINE_CATCH(-1)
 

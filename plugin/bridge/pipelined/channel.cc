@@ -99,7 +99,7 @@ void Channel::Performed(const common::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto todo = pipeline_.Performed();
     if (!status.ok()) {
-      // Nothing of this name travels any more. Whoever waits is told.
+      // Nothing of this name is in flight any more: wakes waiting threads.
       failed_ = status;
       pipeline_ = Pipeline(k_);
       done = std::exchange(waiting_, {});

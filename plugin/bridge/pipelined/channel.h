@@ -22,7 +22,7 @@ namespace horovod::paceline {
 // What one rank has in flight under one name.
 class Channel : public ExchangeState, public std::enable_shared_from_this<Channel> {
  public:
-  // What travels has the name that was called, so that merging, records and the timeline know one tensor by one name.
+  // The message has the name that was called, so that merging, records and the timeline know one tensor by one name.
   // `sync_calls`: so many calls are plain allreduces first.
   Channel(std::string name, int32_t k, int64_t sync_calls);
 
@@ -36,11 +36,11 @@ class Channel : public ExchangeState, public std::enable_shared_from_this<Channe
   common::Status Call(const Reducing& reducing, const std::shared_ptr<common::Tensor>& tensor,
                       const std::shared_ptr<common::Tensor>& output, common::StatusCallback callback);
 
-  // Waits until nothing travels, for so long; OK, or what went wrong.
+  // Waits until nothing is in flight, for so long; OK, or what went wrong.
   common::Status Settle(double limit_s);
-  // Whether nothing travels, or will any more.
+  // Whether nothing is in flight, or ever will be.
   bool quiet() const;
-  // While nothing travels: the results in flight from oldest to newest, their removal, and the addition of one.
+  // While nothing is in flight: the results in flight from oldest to newest, their removal, and the addition of one.
   std::vector<std::shared_ptr<CpuTensor>> Results() const;
   void Clear();
   bool Put(std::shared_ptr<CpuTensor> result);

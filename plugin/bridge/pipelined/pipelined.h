@@ -41,7 +41,7 @@ class Pipelined : public Exchange {
   std::shared_ptr<Channel> Find(int32_t process_set_id, const std::string& name) const {
     return operations_.Kept<Channel>(process_set_id, name);
   }
-  // Waits, for so long in all, until nothing travels under any name; whether that is so.
+  // Waits, for so long in all, until nothing is in flight under any name; whether that is so.
   bool Settle(double limit_s) const;
   // As if no call of this name had been made.
   void Drop(int32_t process_set_id, const std::string& name);

@@ -92,7 +92,7 @@ PACELINE_CATCH(nullptr)
 const char* horovod_paceline_record_names() try { return Taken().names.data(); }
 PACELINE_CATCH(nullptr)
 
-// The fields of paceline.native.library.Pace.
+// The steps that were recorded: their number, time and exposed time.
 const char* horovod_paceline_record_pace() try {
   const auto pace = TheRecorder().pace();
   return horovod::paceline::JsonText(

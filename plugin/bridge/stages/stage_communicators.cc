@@ -54,7 +54,7 @@ std::shared_ptr<StageCommunicator> StageCommunicators::Make(int32_t process_set_
   if (Over()) {
     const auto why = end_.why();
     error = title + (why.empty() ? "Horovod is not initialised. Call hvd.init() on all ranks first."
-                                 : why + " Begin anew with hvd.shutdown() and hvd.init().");
+                                 : why + " Start again with hvd.shutdown() and hvd.init().");
     return nullptr;
   }
   auto& table = state_.load()->process_set_table;

@@ -1,4 +1,4 @@
-// Transport over MPI, where Horovod's own messages travel that way.
+// Transport over MPI, where Horovod's own messages use it.
 
 #ifndef PACELINE_BRIDGE_TRANSPORT_MPI_TRANSPORT_H
 #define PACELINE_BRIDGE_TRANSPORT_MPI_TRANSPORT_H
@@ -22,7 +22,7 @@ namespace horovod::paceline {
 // for excepted. If the destructor waits for such operations longer than the limit, it ends the job (MPI_Abort).
 class MpiTransport : public Transport {
  public:
-  // An int counts what one call of MPI may send; larger messages travel in pieces of this.
+  // An int counts what one call of MPI may send; larger messages are sent in pieces of this size.
   static constexpr size_t kPieceBytes = size_t{1} << 30U;
 
   // See MpiChannel::Of: the first one among the ranks of a communicator is made by all of them.

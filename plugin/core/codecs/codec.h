@@ -1,4 +1,4 @@
-// How values travel inside our own collectives.
+// How values are encoded in our own collectives.
 
 #ifndef PACELINE_CORE_CODECS_CODEC_H
 #define PACELINE_CORE_CODECS_CODEC_H

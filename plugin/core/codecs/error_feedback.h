@@ -26,7 +26,7 @@ namespace paceline::core {
 // been too large, too, one infinity holds for all of them. A gradient that comes again begins the next step; others of
 // the step before may still be on their way (the pipelined exchange), and what they lose is kept all the same.
 //
-// Residuals are float32. One that is not finite (infinities and NaN travel, but there is no feeding them back) is
+// Residuals are float32. One that is not finite (infinities and NaN are sent, but cannot be fed back) is
 // dropped: 0. One thread at a time.
 class ErrorFeedback {
  public:

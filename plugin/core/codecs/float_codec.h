@@ -1,4 +1,4 @@
-// What all codecs of floating-point values share: a codec says how 256 float32 travel, this class does the rest.
+// What all codecs of floating-point values share: a codec says how 256 float32 are encoded, this class does the rest.
 
 #ifndef PACELINE_CORE_CODECS_FLOAT_CODEC_H
 #define PACELINE_CORE_CODECS_FLOAT_CODEC_H

@@ -1,4 +1,4 @@
-// No codec: values travel as they lie in memory.
+// No codec: values are sent as they are in memory.
 
 #ifndef PACELINE_CORE_CODECS_NONE_H
 #define PACELINE_CORE_CODECS_NONE_H

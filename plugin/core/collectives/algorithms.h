@@ -33,7 +33,7 @@ CollectiveSchedule LinearReduce(Place place, const BlockedMessage& message, int3
 CollectiveSchedule LinearAllreduce(Place place, const BlockedMessage& message, int32_t root);
 
 // Reduce-scatter and all-gather around the ring of ranks, one shard behind the other; the segments of b elements of a
-// shard travel independently, so that one is received while another is combined and a third sent.
+// shard are sent independently, so that one is received while another is combined and a third sent.
 CollectiveSchedule RingAllreduce(Place place, const BlockedMessage& message);
 
 // Every rank sends shard j to rank j, which combines what all have and sends it back to all.
@@ -44,7 +44,7 @@ CollectiveSchedule DirectReduceScatter(Place place, const BlockedMessage& messag
 CollectiveSchedule DirectAllGather(Place place, const BlockedMessage& message);
 
 // Ranks at distance 1, 2, 4, ... exchange all that they have. If p is not a power of two, the first ranks begin and end
-// in pairs. The message travels undivided: `message.block` is not used. Not for codecs with loss: what a rank keeps and
+// in pairs. The message is sent undivided: `message.block` is not used. Not for codecs with loss: what a rank keeps and
 // what it gives away would differ.
 CollectiveSchedule DoublingAllreduce(Place place, const BlockedMessage& message);
 
@@ -52,7 +52,7 @@ enum class AllreduceMethod : int32_t { kLinear, kRing, kDirect, kDoubling };
 constexpr int32_t kAllreduceMethods = 4;
 
 // Whether every element is ((0 + 1) + 2) + ..., by rank, wherever it lies in its message: then no result depends on
-// what travels together, nor on which of these collectives carries it. Two operands have one order.
+// which messages are sent together, nor on which of these collectives sends them. Two operands have one order.
 constexpr bool SumsInRankOrder(AllreduceMethod method, int32_t ranks) {
   switch (method) {
     case AllreduceMethod::kRing:
@@ -64,7 +64,7 @@ constexpr bool SumsInRankOrder(AllreduceMethod method, int32_t ranks) {
   }
 }
 
-// What should travel at a time where nothing is known of the network. What says that a block may come waits behind
+// What should be sent at a time where nothing is known of the network. What says that a block may come waits behind
 // blocks that go the same way: a ring's window must cover that, or its links fall idle. Where two ranks have one
 // connection for both directions, smaller blocks keep the waiting short. On a chain in one direction nothing waits, and
 // the last rank has the first block the sooner.

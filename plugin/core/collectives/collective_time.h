@@ -17,7 +17,7 @@ struct Network {
   double gamma_s_per_byte = 0;  // to combine
 };
 
-// How a message travels, in bytes; otherwise as BlockedMessage.
+// How a message is sent, in bytes; otherwise as BlockedMessage.
 struct BlockedBytes {
   double bytes = 0;
   double block_bytes = 1;

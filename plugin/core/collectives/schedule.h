@@ -30,7 +30,7 @@ constexpr Shard ShardOf(int64_t elements, Place place) {
 // Elements and how they are cut. All ranks must give the same.
 struct BlockedMessage {
   int64_t elements = 0;
-  int64_t block = 1;  // elements that travel at a time, at least 1; may be more than there are
+  int64_t block = 1;  // elements sent at a time, at least 1; may exceed their number
   // So many sends to a rank are under way at once, and so many receives from it, at least 1. What the latency of the
   // network hides behind takes ahead * block; what a receive needs beside the result (encoded bytes) is bounded by it.
   int32_t ahead = 8;
@@ -45,7 +45,7 @@ struct BlockedMessage {
 //
 // An operation may be started when those in `after` are done; all else may happen in any order and at once. No range is
 // written while another operation reads or writes it, and no scratch block filled again before it was combined. Two
-// ranks list what travels between them in the same order, and number it in that order: the n-th message from one to the
+// ranks list messages between them in the same order, and number it in that order: the n-th message from one to the
 // other has tag n on both sides, and the same count. So nothing is lost if receives are started as soon as they may be,
 // before the sends that they belong to, nor if they are started late.
 struct CollectiveSchedule {

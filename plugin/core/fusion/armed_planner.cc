@@ -23,7 +23,7 @@ constexpr double kLeastGain = 0.1;
 // by all.
 constexpr double kStartups = 2;
 constexpr std::array<double, 3> kWires = {1, 1.25, 1.5};
-// Of a message. It is packed before it travels, added up and unpacked behind: several may do so beside each other's
+// Of a message. It is packed before it is sent, added up and unpacked after: several may do so beside each other's
 // wire, one cannot. 3 messages of ResNet-50 took longer than 7, and these longer than 14.
 constexpr double kLargestMessage_bytes = 8U << 20U;
 // States of a prefix, when a good plan is sought and when the best one is. Few prefixes have hundreds, which are all
@@ -64,7 +64,7 @@ class Search {
 
   // No groups: there is nothing better than what was to be beaten.
   Groups Run() {
-    // No plan of several groups ends before its last gradient has travelled alone.
+    // No plan of several groups ends before its last gradient has been sent alone.
     const double least_end_s = order_.empty() ? 0 : ReadyOf(order_.size() - 1) + costs_.message(0);
     for (size_t count = 1; count <= order_.size(); ++count) {
       if (count > 1 && least_end_s + static_cast<double>(count) * price_s_ >= best_s_) {

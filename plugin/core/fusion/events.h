@@ -1,6 +1,6 @@
 // What merging hears of, by whether all ranks hear of it alike.
 //
-// Ranks must hold some things alike: numbers of tensors, whether tensors are watched, the plan, how messages travel.
+// Ranks must hold some things alike: numbers of tensors, whether tensors are watched, the plan, how messages are sent.
 // Functions that change these take an agreed event, so that they cannot be called where a local one is all there is.
 //
 //   namespace   event          order

@@ -15,7 +15,7 @@ namespace paceline::core {
 struct Gradient {
   double bytes = 0;
   double ready_s = 0;  // when it is handed in, on any clock
-  int32_t type = 0;    // only tensors of one type (data type, device, operation) can travel in one message
+  int32_t type = 0;    // only tensors of one type (data type, device, operation) can be in one message
 };
 
 // Two ends that differ by less, relatively, are the same but for rounding.

@@ -1,4 +1,4 @@
-// A plan as it travels: which tensors are sent as one message, and what its maker expects of it.
+// A plan as it is sent: which tensors are sent as one message, and what its maker expects of it.
 
 #ifndef PACELINE_CORE_FUSION_MERGE_PLAN_H
 #define PACELINE_CORE_FUSION_MERGE_PLAN_H

@@ -1,4 +1,4 @@
-// Which gradients travel together: the built-in fusion policies.
+// Which gradients are sent together: the built-in fusion policies.
 
 #ifndef PACELINE_CORE_FUSION_PLANNER_H
 #define PACELINE_CORE_FUSION_PLANNER_H

@@ -47,7 +47,7 @@ class Pipeline {
 
   // A call was made. If it has to wait, nothing is to be done and `waiting` holds. Not to be made while one waits.
   Todo Call();
-  // The slot that travels was performed, or failed.
+  // The slot in flight was performed, or failed.
   Todo Performed();
 
   // From the oldest to the newest: the slots that are not empty.
