@@ -21,7 +21,7 @@ CollectiveExecution::CollectiveExecution(std::shared_ptr<const CollectiveSchedul
     }
     if (missing_[number] == 0) {
       states_[number] = State::kReady;
-      ready_.push(static_cast<int32_t>(number));
+      AddReady(static_cast<int32_t>(number));
     }
   }
   for (std::size_t number = 0; number < count; ++number) {
@@ -38,11 +38,16 @@ CollectiveExecution::CollectiveExecution(std::shared_ptr<const CollectiveSchedul
   }
 }
 
+void CollectiveExecution::AddReady(int32_t number) {
+  const auto kind = schedule_->operations[static_cast<std::size_t>(number)].kind;
+  ready_.emplace(kind != CollectiveSchedule::Operation::Kind::kReceive, number);
+}
+
 int32_t CollectiveExecution::Next() {
   if (ready_.empty()) {
     return -1;
   }
-  const int32_t number = ready_.top();
+  const int32_t number = ready_.top().second;
   ready_.pop();
   states_[static_cast<std::size_t>(number)] = State::kStarted;
   return number;
@@ -57,7 +62,7 @@ void CollectiveExecution::Done(int32_t number) {
     const auto follower = static_cast<std::size_t>(followers_[n]);
     if (--missing_[follower] == 0) {
       states_[follower] = State::kReady;
-      ready_.push(followers_[n]);
+      AddReady(followers_[n]);
     }
   }
 }

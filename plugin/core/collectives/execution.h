@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "core/collectives/schedule.h"
@@ -38,7 +39,9 @@ class CollectiveExecution {
 
   explicit CollectiveExecution(std::shared_ptr<const CollectiveSchedule> schedule);
 
-  // The number of the first operation of the list that is ready, which is started with that; negative if none is.
+  // Starts the first ready receive of the list, or, if there is none, the first ready operation. Returns its number, or
+  // a negative number if none is ready. A peer may send only once it knows of our receive. That notice must not wait
+  // behind our own data: the links would carry data in one direction at a time.
   int32_t Next();
   // What was started is complete.
   void Done(int32_t number);
@@ -50,12 +53,15 @@ class CollectiveExecution {
   std::vector<int32_t> Started() const;
 
  private:
+  void AddReady(int32_t number);
+
   std::shared_ptr<const CollectiveSchedule> schedule_;
   std::vector<State> states_;       // by operation
   std::vector<uint8_t> missing_;    // by operation: so many of those that it comes after are not done
   std::vector<std::size_t> first_;  // by operation: where its followers begin; one more at the end
   std::vector<int32_t> followers_;  // those that come after it
-  std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> ready_;
+  using Ready = std::pair<bool, int32_t>;  // whether it is no receive, and its number
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   std::size_t done_ = 0;
 };
 

@@ -40,6 +40,19 @@ TEST_CASE("an operation is ready when those that it comes after are done, and st
   CHECK(execution.Started() == std::vector<int32_t>{4, 6});
 }
 
+TEST_CASE("receives are started before sends, so that peers can send at once") {
+  // Both of two ranks send a shard of four blocks; the receives follow in the list.
+  using Kind = paceline::core::CollectiveSchedule::Operation::Kind;
+  auto schedule = std::make_shared<const CollectiveSchedule>(paceline::core::RingAllreduce({0, 2}, {8, 1, 8, 8}));
+  CollectiveExecution execution(schedule);
+  std::vector<Kind> started;
+  for (int32_t number = 0; (number = execution.Next()) >= 0;) {
+    started.push_back(schedule->operations[static_cast<size_t>(number)].kind);
+  }
+  CHECK(started == std::vector<Kind>{Kind::kReceive, Kind::kReceive, Kind::kReceive, Kind::kReceive, Kind::kSend,
+                                     Kind::kSend, Kind::kSend, Kind::kSend});
+}
+
 TEST_CASE("an execution of nothing is finished at once") {
   CollectiveExecution execution(std::make_shared<const CollectiveSchedule>());
   CHECK(execution.finished());
