@@ -48,8 +48,8 @@ def test_only_a_late_rank_keeps_a_copy_of_its_gradients(rank: int, size: int, hv
     # Where a copy is kept: results that were missed, or a contribution that was late.
     late = [0, 0, 0, 0, 1, 1, 1, 1, 0] if rank == 0 else [0, 1, 1, 1, 0, 0, 0, 0, 0]
     for copies, found in zip(late, kept, strict=True):
-        # Rounds in flight share the memory of one tensor.
-        assert copies - NOISE < found < copies + 1 / len(LARGE) + NOISE, (rank, kept)
+        # Rounds in flight share the memory of one tensor, a third of a copy; of two, where both are slow.
+        assert copies - NOISE < found < copies + 1 - NOISE, (rank, kept)
 
 
 @pytest.mark.timeout(300)
