@@ -80,11 +80,12 @@ def test_a_file_with_a_pickle_is_refused_and_runs_nothing(loader: str, form: str
 def test_each_form_would_run_code_if_it_were_unpickled(tmp_path: Path) -> None:
     """The counterpart: the same bytes, loaded with objects allowed."""
     touched = tmp_path / "touched"
-    for form, load in (
+    loads: tuple[tuple[str, Callable[[Path], Any]], ...] = (
         ("pickle", lambda path: pickle.loads(path.read_bytes())),
         ("npz", lambda path: np.load(path, allow_pickle=True)["0"]),
         ("torch.save", lambda path: torch.load(path, weights_only=False)),
-    ):
+    )
+    for form, load in loads:
         path = tmp_path / "file"
         path.write_bytes(FORMS[form](tmp_path))
         load(path)

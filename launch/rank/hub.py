@@ -201,9 +201,7 @@ class Hub:
         if hello is None:
             here = f"Rank 0 on {socket.gethostname()}"
             remedy = "Give each job a port of its own: --rendezvous HOST:PORT."
-            await _send(
-                writer, Refused(f"{here} belongs to another job.", remedy, foreign=True, unproven=True)
-            )
+            await _send(writer, Refused(f"{here} belongs to another job.", remedy, foreign=True, unproven=True))
             return None
         member = _Member(hello, writer, writer.get_extra_info("sockname")[0], address)
         wrong = self._refused or self._objection(member)

@@ -120,7 +120,7 @@ def _introduce(channel: Channel, identity: Identity) -> None:
         if reply.unproven and challenge.job == job:
             raise UserError(
                 f"Rank {identity.rank} on {socket.gethostname()} was refused by rank 0 on {channel.peer}: "
-                f"{proof.SECRET_VARIABLE} of this task differs from that of rank 0, in the same job {job}.",
+                f"this task has another {proof.SECRET_VARIABLE} than rank 0 of the same job, {job}.",
                 f"Give all tasks of the job the same {proof.SECRET_VARIABLE}, or none of them one.",
             )
         if reply.foreign:

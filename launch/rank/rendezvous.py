@@ -53,7 +53,7 @@ def _only_for(clients: frozenset[str], handler: Any, say: Callable[[str], None])
     """Return a class derived from Horovod's `handler` of requests that ends connections from elsewhere."""
     refused: set[str] = set()
 
-    class Handler(handler):  # type: ignore[misc]
+    class Handler(handler):
         def handle(self) -> None:
             client = self.client_address[0]
             if client in clients or interfaces.is_loopback(client):

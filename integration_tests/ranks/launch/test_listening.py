@@ -1,4 +1,4 @@
-"""What listens in a job: the table in docs/guides/security.md against every socket that the job's processes open."""
+"""Listening sockets of jobs: the table in docs/guides/security.md against all that the processes open."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ def task(rank: int, size: int, port: int, job: str = JOB, host: str = "localhost
 def hub_of(
     size: int, port: int, limit_s: float = 20, job: str = JOB, said: list[str] | None = None
 ) -> Iterator[hub.Hub]:
-    centre = hub.Hub(size, job, limit_s, lambda *_: 4321, [].append if said is None else said.append)
+    lines: list[str] = [] if said is None else said
+    centre = hub.Hub(size, job, limit_s, lambda *_: 4321, lines.append)
     centre.start(hub.bind("127.0.0.1", port, job))
     try:
         yield centre
@@ -115,7 +116,7 @@ def test_another_job_and_another_secret_on_the_port(port: int, monkeypatch: pyte
         monkeypatch.setenv("_HOROVOD_SECRET_KEY", "theirs")
         error, _ = meet(task(1, 2, port))
     here = socket.gethostname()
-    assert f"Rank 1 on {here} was refused by rank 0 on 127.0.0.1: _HOROVOD_SECRET_KEY of this task" in error.problem
+    assert f"Rank 1 on {here} was refused by rank 0 on 127.0.0.1: this task has another _HOROVOD_" in error.problem
     assert "the same _HOROVOD_SECRET_KEY, or none" in error.remedy
     assert said == [
         f"Rank 0 refused a task on 127.0.0.1, which calls itself rank 1 on {here}: it has another job or another "
@@ -124,11 +125,12 @@ def test_another_job_and_another_secret_on_the_port(port: int, monkeypatch: pyte
 
 
 def test_a_stranger_is_refused_and_reported_once(port: int) -> None:
-    """Neither a wrong proof nor the replay of another's gives a connection that is told anything of the job."""
+    """A connection without a proof gets a challenge and no more."""
     said: list[str] = []
     with hub_of(2, port, said=said):
         answers = []
-        for line in (b"GET / HTTP/1.1\r\n\r\n", b"", messages.encode(messages.Welcome("0" * 64)), b"GET / HTTP/1.1\r\n"):
+        http_text = b"GET / HTTP/1.1\r\n\r\n"
+        for line in (http_text, b"", messages.encode(messages.Welcome("0" * 64)), http_text):
             with socket.create_connection(("127.0.0.1", port), 10) as connection:
                 connection.settimeout(10)
                 connection.sendall(line)
