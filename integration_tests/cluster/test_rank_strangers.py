@@ -42,7 +42,7 @@ for method, scope in (("GET", "global"), ("PUT", "global"), ("HEAD", "global"), 
     try:
         answers.append(urllib.request.urlopen(request, timeout=10).status)
     except OSError as error:
-        answers.append(getattr(error, "code", type(error).__name__))
+        answers.append(getattr(error, "code", "no answer"))
 print(json.dumps(answers))
 """
 LISTENS = """
@@ -76,7 +76,7 @@ def test_a_host_without_the_secret_gets_no_answer_and_a_line_says_so(four_hosts:
         assert {server.split(":")[0] for server in servers} == {address}
         assert said_by(four_hosts, 0, LISTENS) == [address]
         (server,) = servers
-        assert said_by(four_hosts, 2, ASK, server) == ["RemoteDisconnected"] * 4
+        assert said_by(four_hosts, 2, ASK, server) == ["no answer"] * 4
         assert said_by(four_hosts, 1, ASK, server)[1] == 200, "a host of the job is answered"
         # A task that knows the job's name, but not its secret.
         began_s = time.monotonic()
