@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 import pickle
 from collections.abc import Callable
@@ -164,34 +163,6 @@ def test_torch_resumed_run_goes_on_bit_for_bit(rank: int, size: int, hvd: Any) -
             optimizer.drain()
             for one, other in zip(weights, again, strict=True):
                 assert torch.equal(one, other), label
-
-
-@ranks(2, hvd="paceline.torch")
-def test_torch_rank_0_saves_after_a_drain_and_all_go_on_bit_for_bit(rank: int, size: int, hvd: Any) -> None:
-    """The checkpoint has the outer optimizer's anchors and velocities: a drain leaves them, equal on all ranks."""
-    for number, choices in enumerate([*CHOICES, *AHEAD]):
-        label = f"drained{number}"
-        weights, optimizer = _torch_optimizer(label, hvd.Local(**choices))
-        for _ in range(5):
-            _torch_update(rank, weights, optimizer)
-        optimizer.drain()
-        file = io.BytesIO()
-        torch.save([optimizer.state_dict(), [one.detach() for one in weights]], file)
-        again, resumed = _torch_optimizer(f"{label}.again", hvd.Local(**choices))
-        if rank == 0:
-            file.seek(0)
-            state, values = torch.load(file)
-            with torch.no_grad():
-                for weight, value in zip(again, values, strict=True):
-                    weight.copy_(value)
-            resumed.load_state_dict(state)
-        hvd.broadcast_state(torch.nn.ParameterList(again), resumed, root_rank=0)
-        for one, other in ((weights, optimizer), (again, resumed)):
-            for _ in range(STEPS - 5):
-                _torch_update(rank, one, other)
-            other.drain()
-        for one, other in zip(weights, again, strict=True):
-            assert torch.equal(one, other), choices
 
 
 @ranks(2, hvd="paceline.torch")
