@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from integration_tests.patches import overlay
+from integration_tests.support.preload import compiled
 from integration_tests.support.ranks import ROOT, World, run_ranks
 from integration_tests.support.turns import in_turn
 from paceline import config
@@ -84,8 +84,7 @@ def main() -> int:
     wheel = build.build(config.read(), leave_out=["hooks"], report=lambda line, _done: console.print(line))
     source = Path(__file__).with_name("support") / "count_sends.c"
     with tempfile.TemporaryDirectory(prefix="idle-") as folder:
-        shim = Path(folder) / "count_sends.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O2", str(source), "-o", str(shim), "-ldl"], check=True, timeout=60)
+        shim = compiled(Path(folder), source)
         site = Path(folder) / "site"
         overlay(wheel, site)
         worlds = {"hooked": {}, "without hooks": {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}}

@@ -30,6 +30,10 @@ def _switch(text: str) -> str:
     return "1" if int(_number(text)) > 0 else "0"
 
 
+# Horovod's default size of a fusion buffer.
+THRESHOLD_BYTES = 128 << 20
+
+
 @dataclass(frozen=True)
 class Variable:
     """A variable of Horovod that must be equal on all ranks.
@@ -49,7 +53,7 @@ class Variable:
 
 HOROVODS: tuple[Variable, ...] = (
     Variable(
-        "HOROVOD_FUSION_THRESHOLD", _number, str(128 << 20),
+        "HOROVOD_FUSION_THRESHOLD", _number, str(THRESHOLD_BYTES),
         "every rank makes its fusion buffer this large; the coordinator fills messages up to its own",
     ),
     Variable("HOROVOD_CACHE_CAPACITY", _number, "1024", "ranks exchange one bit for each cached response"),

@@ -105,7 +105,7 @@ def test_a_message_that_nobody_sends_blames_no_rank(rank: int, size: int) -> Non
 
 
 def _meet(communicator: Any, rank: int, size: int, fails: int) -> None:
-    """Return on rank `fails` once all ranks are here; no other waits, so that its failure interrupts no rank's meeting."""
+    """Return on rank `fails` once all ranks are here; no other rank waits, so that the failure interrupts none."""
     if rank != fails:
         communicator.send(fails, 9, b"here")
         return

@@ -19,8 +19,11 @@ from integration_tests.support.packages import ROOT
 CLASSES = ("UserError", "UsageError", "ranks_lost")
 NOTES = 'Notes, in lines that begin with "Paceline:"'
 IN_CPP = "Errors and warnings of operations, from Horovod's background thread"
-# Where a text of C++ begins; it ends with the statement.
-RAISED = re.compile(r"\b(?:InvalidArgument|Aborted|runtime_error|logic_error|LostRank)\b|\bLOG\((?:WARNING|ERROR)")
+# Where a text of C++ begins, also one that is raised or logged later; it ends with the statement.
+RAISED = re.compile(
+    r"\b(?:InvalidArgument|Aborted|runtime_error|logic_error|LostRank|auto text =)|\bLOG\((?:WARNING|ERROR)"
+)
+STATEMENT = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*")*')
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Beginning of a path -> subject; the first that fits.
 SUBJECTS = (
@@ -127,7 +130,8 @@ def _in_cpp(path: Path) -> Iterator[Message]:
     """Texts in C++: the literals of a statement, with "…" for the parts between them. Whole sentences only."""
     source = re.sub(r"//.*", "", path.read_text())
     for begin in RAISED.finditer(source):
-        statement = source[begin.end() : source.find(";", begin.end())]
+        found = STATEMENT.match(source, begin.end())
+        statement = found[0] if found else ""
         literals = list(LITERAL.finditer(statement))
         text, end = "", 0
         for literal in literals:

@@ -23,6 +23,7 @@ from paceline.examples.benchmarks.cluster.__main__ import cluster_command
 from paceline.examples.benchmarks.command import main as benchmarks_command
 from paceline.launch import flags, horovodrun
 from paceline.launch.cli import main as paceline_command
+from paceline.launch.plan.group import Plan
 
 ELLIPSES = ("...", "…")
 # Words of the pages in the place of a value -> a value that parsers accept.
@@ -158,10 +159,12 @@ def _context(command: click.Command, words: list[str]) -> click.Context:
     context = None
     name = command.name
     while True:
-        context = command.make_context(name, words, parent=context)
+        if isinstance(command, Plan):
+            words = command.with_command(words)
+        context = command.make_context(name, list(words), parent=context)
         if not isinstance(command, click.Group):
             return context
-        rest = [*context._protected_args, *context.args]
+        _, rest, _ = command.make_parser(context).parse_args(list(words))
         if not rest:
             return context
         name, found, words = command.resolve_command(context, rest)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
+
+from integration_tests.support.preload import compiled
 
 # Gloo sets this option as it closes a connection.
 _SOURCE = """
@@ -25,9 +25,6 @@ int setsockopt(int fd, int level, int name, const void* value, socklen_t size) {
 
 def slow_close(folder: Path, each_ms: int) -> dict[str, str]:
     """Variables of ranks whose connections take so long to close, each."""
-    source, library = folder / "slow_close.c", folder / "slow_close.so"
+    source = folder / "slow_close.c"
     source.write_text(_SOURCE)
-    compiler = shutil.which("gcc") or shutil.which("cc") or "cc"
-    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(command, check=True, timeout=60)
-    return {"LD_PRELOAD": str(library), "SLOW_CLOSE_MS": str(each_ms)}
+    return {"LD_PRELOAD": str(compiled(folder, source)), "SLOW_CLOSE_MS": str(each_ms)}

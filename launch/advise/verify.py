@@ -16,10 +16,10 @@ from paceline.record.pace import update_s
 LEAST_AVERAGES = 9
 
 
-def verify(script: Script, rows: Sequence[Row], steps: int, turns: int, tell: Callable[[str], None]) -> dict[str, Row]:
+def verify(script: Script, rows: Sequence[Row], steps: int, turns: int, note: Callable[[str], None]) -> dict[str, Row]:
     """Measure stock Horovod, the first of `rows`, and the others in turn; return the rows by name, measured.
 
-    `tell` gets a line before each run. A setting that fails is not run again.
+    `note` gets a line before each run. A setting that fails is not run again.
     """
     found: dict[str, list[float]] = {one.name: [] for one in rows}
     failed: dict[str, str] = {}
@@ -28,7 +28,7 @@ def verify(script: Script, rows: Sequence[Row], steps: int, turns: int, tell: Ca
         for one in rows:
             if one.name in failed:
                 continue
-            tell(f"turn {turn + 1} of {turns}: {one.name}")
+            note(f"turn {turn + 1} of {turns}: {one.name}")
             outcome = _run(script, one.options, steps)
             step_s = _step_s(outcome, one.options)
             if step_s is None:

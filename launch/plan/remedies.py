@@ -58,13 +58,14 @@ def compare(
     armed steps.
     """
     from paceline.predict.recorded import of_trace
-    from paceline.predict.remedies import remedies, waits_for_others_s
+    from paceline.predict.remedies import by_pace, remedies, waits_for_others_s
 
     recorded = of_trace(trace, measured, costs.plus(coordination_s))
     if recorded is None:
         return None
     late_s = waits_for_others_s(trace)
-    return Compared(recorded, remedies(recorded.iteration, ranks, costs, finish_of, late_s, armed), doubt)
+    found = by_pace(remedies(recorded.iteration, ranks, costs, finish_of, late_s, armed))
+    return Compared(recorded, found, doubt)
 
 
 def doubt(measured: Measurements, predicted: Mapping[str, Predicted]) -> str:

@@ -112,9 +112,9 @@ def _serve_and_run(
     who: identity.Identity, wait: float, stay: float, command: tuple[str, ...], environ: dict[str, str]
 ) -> int:
     """Run rank 0: gather all tasks while running our own command, and stay until they have ended."""
-    server = rendezvous.Rendezvous()
-    centre = hub.Hub(who.size, who.job, wait, server.serve)
-    centre.start(hub.bind(who.port, who.job))
+    server = rendezvous.Rendezvous(console.note)
+    centre = hub.Hub(who.size, who.job, wait, server.serve, console.note)
+    centre.start(hub.bind(interfaces.to_listen_on(who.hosts), who.port, who.job))
     try:
         code = _run(who, wait, command, environ)
         return code or _stay(centre, stay)
@@ -155,7 +155,7 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
     """Connect to the other tasks, run the command, and end with the others; return the exit code."""
     channel, start = member.join(who, wait, console.note)
     interface = start.interface or interfaces.of_address(channel.address)
-    environ |= variables.of_slot(start.slot, channel.peer, start.port, interface, environ)
+    environ |= variables.of_slot(start.slot, start.address or channel.peer, start.port, interface, environ)
     environ[reports.VARIABLE] = reports.FAILURES
     listener = _Listener(channel, who)
     try:

@@ -29,7 +29,10 @@ CAUSE_S = 8.0  # the same if all reported failures follow from another rank's fa
 # Times at which waiting tasks get a list of the missing ranks; then every minute.
 REPORT_S = (5.0, 15.0, 30.0, 60.0)
 PORT_TIMEOUT_S = 10.0  # for a port that an earlier start of the same job may still hold
+MOST_STRANGERS = 20  # that are reported
 OVERDUE_CODE = 124  # of a job whose ranks run too long after rank 0: as timeout(1)
+
+Serve = Callable[[Sequence[Slot], str, frozenset[str]], int]
 
 
 @dataclass
@@ -37,18 +40,19 @@ class _Member:
     hello: Hello
     writer: asyncio.StreamWriter
     reached_at: str  # our address, as this task reached it
+    address: str  # the task's, as we see it
     ended: bool = False
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def bind(port: int, job: str) -> socket.socket:
-    """Return a socket that listens on `port` of every address. Raises UserError if the port is in use."""
+def bind(address: str, port: int, job: str) -> socket.socket:
+    """Return a socket that listens on `port` of this address, "" for all. Raises UserError if the port is in use."""
     end_s = time.monotonic() + PORT_TIMEOUT_S
     while True:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind(("", port))
+            listening.bind((address, port))
             listening.listen(BACKLOG)
         except OSError as error:
             listening.close()
@@ -66,11 +70,21 @@ def bind(port: int, job: str) -> socket.socket:
 
 
 class Hub:
-    """Serves one job from its own thread, from `start` to `stop`."""
+    """Serves one job from its own thread, from `start` to `stop`.
 
-    def __init__(self, size: int, job: str, limit_s: float, serve: Callable[[Sequence[Slot]], int]) -> None:
+    Args:
+        size: number of ranks.
+        job: the job's name.
+        limit_s: limit for all ranks to connect.
+        serve: starts Horovod's rendezvous server for these places, on this address ("" means all interfaces), for
+            clients from these addresses; returns the port.
+        say: shows the user a line.
+    """
+
+    def __init__(self, size: int, job: str, limit_s: float, serve: Serve, say: Callable[[str], None]) -> None:
         self._size, self._job, self._key = size, job, proof.key(job)
-        self._limit_s, self._serve = limit_s, serve
+        self._limit_s, self._serve, self._say = limit_s, serve, say
+        self._strangers: set[str] = set()  # reported ones
         self._members: dict[int, _Member] = {}
         self._fates: list[Fate] = []  # of tasks that have ended
         self.verdict: Verdict | None = None
@@ -181,20 +195,15 @@ class Hub:
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Member | None:
         keep_alive(writer.get_extra_info("socket"))
         nonce = proof.nonce()
-        await _send(writer, Challenge(nonce, proof.fingerprint(self._key), messages.PROTOCOL))
-        hello = messages.decode(await asyncio.wait_for(reader.readline(), HELLO_LIMIT_S))
-        if not isinstance(hello, Hello) or not proof.holds(self._key, nonce, "task", hello.proof):
-            await _send(
-                writer,
-                Refused(
-                    f"Rank 0 on {socket.gethostname()} belongs to another job, or one that has another secret.",
-                    "Give each job a port of its own: --rendezvous HOST:PORT; and all tasks of a job one "
-                    f"{proof.SECRET_VARIABLE}, if any.",
-                    foreign=True,
-                ),
-            )
+        await _send(writer, Challenge(nonce, proof.fingerprint(self._job), messages.PROTOCOL))
+        address = writer.get_extra_info("peername")[0]
+        hello = self._proven(await asyncio.wait_for(reader.readline(), HELLO_LIMIT_S), nonce, address)
+        if hello is None:
+            here = f"Rank 0 on {socket.gethostname()}"
+            remedy = "Give each job a port of its own: --rendezvous HOST:PORT."
+            await _send(writer, Refused(f"{here} belongs to another job.", remedy, foreign=True, unproven=True))
             return None
-        member = _Member(hello, writer, writer.get_extra_info("sockname")[0])
+        member = _Member(hello, writer, writer.get_extra_info("sockname")[0], address)
         wrong = self._refused or self._objection(member)
         if wrong is not None:
             await _send(writer, wrong)
@@ -204,6 +213,26 @@ class Hub:
         self._members[hello.rank] = member
         await _send(writer, Welcome(proof.answer(self._key, hello.nonce, "hub")))
         return member
+
+    def _proven(self, line: bytes, nonce: str, address: str) -> Hello | None:
+        """Return the message of a task that knows the job and its secret; None for others, which are reported."""
+        try:
+            hello = messages.decode(line)
+        except ValueError:
+            if line:  # a probe of the port sends nothing
+                self._report(f"a program on {address}, which is not `paceline rank`")
+            raise
+        if isinstance(hello, Hello) and proof.holds(self._key, nonce, "task", hello.proof):
+            return hello
+        who = f", which calls itself rank {hello.rank} on {hello.host}" if isinstance(hello, Hello) else ""
+        self._report(f"a task on {address}{who}: it has another job or another {proof.SECRET_VARIABLE}")
+        return None
+
+    def _report(self, stranger: str) -> None:
+        """Show each refused stranger once, for tasks try again; and not too many."""
+        if stranger not in self._strangers and len(self._strangers) < MOST_STRANGERS:
+            self._strangers.add(stranger)
+            self._say(f"Rank 0 refused {stranger}.")
 
     def _objection(self, member: _Member) -> Refused | None:
         """Return why this task cannot be one of the job's; None if it can."""
@@ -240,8 +269,9 @@ class Hub:
         self._started = True
         hellos = [member.hello for member in self._members.values()]
         slots = place([Task(one.rank, one.host, one.machine, one.local_rank) for one in hellos])
+        address = self._address()
         try:
-            port = self._serve(slots)
+            port = self._serve(slots, address, frozenset(one.address for one in self._members.values()) | {address})
         except OSError as error:
             self._started = False
             await self._abort(
@@ -250,7 +280,14 @@ class Hub:
             )
             return
         for rank, member in self._members.items():
-            await _send(member.writer, Start(slots[rank], port, self._interface_for(member)))
+            loopback = interfaces.is_loopback(member.reached_at)
+            at = (address or "127.0.0.1") if loopback else ""
+            await _send(member.writer, Start(slots[rank], port, self._interface_for(member), at))
+
+    def _address(self) -> str:
+        """Return the address by which all tasks can reach Horovod's rendezvous server; "" if they need several."""
+        outside = {one.reached_at for one in self._members.values() if not interfaces.is_loopback(one.reached_at)}
+        return outside.pop() if len(outside) == 1 else "" if outside else "127.0.0.1"
 
     def _interface_for(self, member: _Member) -> str:
         """Return the interface for a task on loopback: the one on which other hosts reach us, if there are any."""

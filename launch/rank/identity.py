@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
+from paceline.horovod.shims.listening import address_of
+from paceline.launch.rank import interfaces
 from paceline.launch.rank.schedulers import SCHEDULERS, Scheduler
 
 # Default port range of rank 0: below the ephemeral ports of systems (32768 and up).
@@ -209,14 +211,15 @@ def _where(
 ) -> tuple[tuple[str, ...], int, str]:
     host, colon, text = given.rendezvous.rpartition(":") if ":" in given.rendezvous else (given.rendezvous, "", "")
     port = FIRST_PORT + zlib.crc32(job.encode()) % PORTS
+    only_here = interfaces.is_loopback(address_of(environ.get("HOROVOD_GLOO_IFACE")))
     if colon:
         if not (host and text.isdigit() and 0 < int(text) < 65536):
             raise UserError(f"--rendezvous {given.rendezvous} is not HOST:PORT.", "Write it like node1:29400.")
         port = int(text)
-    if host:
+    if host and not only_here:
         return (host,), port, f"--rendezvous {given.rendezvous}"
     local_size = next((one.local_size for one in found if one.local_size is not None), None)
-    if size == 1 or local_size == size:
+    if only_here or size == 1 or local_size == size:
         return ("127.0.0.1",), port, ""
     for one in found:
         watched = _Watched(environ)

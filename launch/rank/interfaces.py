@@ -1,8 +1,9 @@
-"""Network interface for Gloo: the one used between a task and rank 0."""
+"""Network interfaces: those where rank 0 listens, and the one for Gloo, which is used between a task and rank 0."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,15 @@ import psutil
 def is_loopback(address: str) -> bool:
     """True if an IPv4 address never leaves its host."""
     return address.startswith("127.")
+
+
+def to_listen_on(hosts: Sequence[str]) -> str:
+    """Return the one address of this host by which all tasks connect to rank 0; "", which means all interfaces, if
+    names decide, for a host may resolve its own name to another address than the others do.
+    """
+    named = {"127.0.0.1" if host == "localhost" else host for host in hosts}
+    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+    return named.pop() if len(named) == 1 and named <= own else ""
 
 
 def of_address(address: str) -> str:

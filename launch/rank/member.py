@@ -45,8 +45,10 @@ class _Search:
 def join(identity: Identity, limit_s: float, say: Say) -> tuple[Channel, Start]:
     """Connect to rank 0 and wait for all ranks. Raises UserError if that fails or takes longer than `limit_s`."""
     search = _Search()
-    # Rank 0's own hub listens on every address, and on its own host its name may resolve to any of them.
-    hosts = ("127.0.0.1",) if identity.rank == 0 else identity.hosts
+    # On rank 0's host its name may resolve to any address.
+    hosts = identity.hosts
+    if identity.rank == 0:
+        hosts = (interfaces.to_listen_on(hosts) or "127.0.0.1",)
     while True:
         for host in hosts:
             channel = _try(host, identity, search)
@@ -114,9 +116,15 @@ def _introduce(channel: Channel, identity: Identity) -> None:
     )
     reply = channel.receive(CONNECT_LIMIT_S)
     if isinstance(reply, Refused):
+        job = proof.fingerprint(identity.job)
+        if reply.unproven and challenge.job == job:
+            raise UserError(
+                f"Rank {identity.rank} on {socket.gethostname()} was refused by rank 0 on {channel.peer}: "
+                f"this task has another {proof.SECRET_VARIABLE} than rank 0 of the same job, {job}.",
+                f"Give all tasks of the job the same {proof.SECRET_VARIABLE}, or none of them one.",
+            )
         if reply.foreign:
-            other = challenge.job != proof.fingerprint(key)
-            jobs = f"job {challenge.job}, expected {proof.fingerprint(key)}. " if other else ""
+            jobs = f"job {challenge.job}, expected {job}. " if reply.unproven else ""
             raise _Foreign(f"{jobs}{reply.problem} {reply.remedy}")
         raise UserError(reply.problem, reply.remedy)
     if not isinstance(reply, Welcome) or not proof.holds(key, nonce, "hub", reply.proof):

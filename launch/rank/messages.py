@@ -9,7 +9,7 @@ from paceline.launch.passing import Ended
 from paceline.launch.rank.placement import Slot
 
 LIMIT_BYTES = 1 << 20  # of one message; the longest contains a failed rank's last lines
-PROTOCOL = "paceline rank 1"
+PROTOCOL = "paceline rank 2"
 
 
 class Challenge(msgspec.Struct, tag="challenge"):
@@ -48,19 +48,24 @@ class Waiting(msgspec.Struct, tag="waiting"):
 
 
 class Start(msgspec.Struct, tag="start"):
-    """All ranks are connected. `interface` is empty if the task's end of the connection determines it."""
+    """All ranks are connected. `interface` is empty if the task's end of the connection determines it.
+
+    `address` and `port`: those of Horovod's rendezvous server; `address` is empty if it is the hub's.
+    """
 
     slot: Slot
     port: int
     interface: str
+    address: str
 
 
 class Refused(msgspec.Struct, tag="refused"):
-    """The job cannot start, or the hub belongs to another job (`foreign`)."""
+    """The job cannot start, or only this task is refused (`foreign`), because its proof is wrong (`unproven`)."""
 
     problem: str
     remedy: str
     foreign: bool = False
+    unproven: bool = False
 
 
 Message = Challenge | Hello | Welcome | Waiting | Start | Refused | Ended | Verdict

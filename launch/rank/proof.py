@@ -16,9 +16,9 @@ def key(job: str) -> bytes:
     return hashlib.sha256(f"{job}\n{os.environ.get(SECRET_VARIABLE, '')}".encode()).digest()
 
 
-def fingerprint(key: bytes) -> str:
-    """Short name of a key, for messages."""
-    return hashlib.sha256(b"fingerprint" + key).hexdigest()[:8]
+def fingerprint(job: str) -> str:
+    """Short name of a job, for messages. The secret has no part in it, so that a wrong one is told from another job."""
+    return hashlib.sha256(f"fingerprint {job}".encode()).hexdigest()[:8]
 
 
 def nonce() -> str:

@@ -36,7 +36,7 @@ class Phase(NamedTuple):
 def load(path: Path) -> list[Event]:
     """Read a timeline, also one of a run that ended early. Raises UserError."""
     try:
-        text = path.read_text()
+        text = path.read_text(errors="replace")
     except OSError as error:
         raise UserError(
             f"Horovod's timeline {path} cannot be read: {error.strerror}.",

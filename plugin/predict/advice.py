@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from paceline import common_settings
 from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.fusion import costs as cost_models
@@ -12,14 +13,14 @@ from paceline.fusion.planning import Plan, make_plan
 from paceline.fusion.resolve import resolve
 from paceline.predict.iteration import Iteration
 from paceline.predict.recorded import RecordedIteration, of_trace
-from paceline.predict.remedies import Remedy, remedies, waits_for_others_s
+from paceline.predict.remedies import Remedy, by_pace, remedies, waits_for_others_s
 from paceline.record.timed import midmean
 from paceline.record.trace import Trace
 from paceline.registry.policies import OPTIMAL, THRESHOLD
 
 # Horovod's defaults.
 CYCLE_S = 1e-3
-THRESHOLD_BYTES = 128 << 20
+THRESHOLD_BYTES = common_settings.THRESHOLD_BYTES
 TORCH = "torch"
 LOCAL = "local"
 # Settings with Horovod's own messages at the end of a step.
@@ -79,8 +80,9 @@ class StepModel:
         """Return all settings with predicted steps, Horovod's own first, if each byte takes `slower` times as long."""
         at = self if slower == 1.0 else self._slowed(slower)
         ranks = at.measured.ranks
-        found = remedies(
-            at.recorded.iteration, ranks, at.stock, at._finish_of, at.late_s, armed=True, own=at.own, split=at.split
+        iteration = at.recorded.iteration
+        found = by_pace(
+            remedies(iteration, ranks, at.stock, at._finish_of, at.late_s, armed=True, own=at.own, split=at.split)
         )
         # `remedies` simulates Horovod's messages. The error is assumed to be that in the recorded network.
         simulated_s = self.recorded.iteration.step_s(self._finish_of(self.stock, False)[THRESHOLD])
@@ -136,9 +138,9 @@ def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRE
     size and no measured costs.
     """
     measured = measure(trace, cycle_s)
-    told = trace.costs
-    stock = cost_models.fit(measured.samples if told is None else (*measured.samples, *told.stock))
-    own = stock if told is None or not told.armed else cost_models.fit(told.armed)
+    costs = trace.costs
+    stock = cost_models.fit(measured.samples if costs is None else (*measured.samples, *costs.stock))
+    own = stock if costs is None or not costs.armed else cost_models.fit(costs.armed)
     recorded = of_trace(trace, measured, stock.plus(measured.coordination_s))
     if recorded is None:
         return None
@@ -151,7 +153,7 @@ def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRE
         measured.coordination_s,
         # A round with events has as many hops as a small message.
         min(measured.coordination_s, own.a_s),
-        0.0 if told is None else told.work_s,
+        0.0 if costs is None else costs.work_s,
         waits_for_others_s(trace),
         trace.busy_share * recorded.step_s,
         recorded.iteration.step_s(replayed_s),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -61,45 +61,12 @@ def remedies(
     armed: bool,
     own: CostModel | None = None,
     split: bool = False,
-) -> list[Remedy]:
-    """Return all settings, Horovod's own first, then in descending order of pace; equal ones keep their order.
+) -> Iterator[Remedy]:
+    """Yield all settings, Horovod's own first; `by_pace` sorts them.
 
     `costs`: one message among `ranks` ranks without coordination; `own`: by Paceline's collectives, if known. `late_s`:
     `waits_for_others_s`. `armed`: plans may have armed steps. `split`: the framework has the split exchange.
     """
-    stock, *others = _all(iteration, ranks, costs, finish_of, late_s, armed, own or costs, split)
-    return [stock, *sorted(others, key=lambda one: -one.pace)]
-
-
-def best(found: Sequence[Remedy]) -> Remedy:
-    """Recommend one of `remedies`: of similar ones, Horovod's own, then one without a price, then the simplest.
-
-    Of equal policies it is `optimal`.
-    """
-    stock, *others = found
-    free = _fastest([one for one in others if not one.price])
-    if free is None or free.pace < (1 + LEAST_MERGING_GAIN) * stock.pace:
-        free = stock
-    priced = _fastest([one for one in others if one.price])
-    return free if priced is None or priced.pace < (1 + LEAST_GAIN) * free.pace else priced
-
-
-def _fastest(found: Sequence[Remedy]) -> Remedy | None:
-    pace = max((one.pace for one in found), default=0.0)
-    near = [one for one in found if one.pace * (1 + LEAST_MERGING_GAIN) >= pace]
-    return min(near, key=lambda one: (one.flags.count("-"), OPTIMAL not in one.flags), default=None)
-
-
-def _all(
-    iteration: Iteration,
-    ranks: int,
-    costs: CostModel,
-    finish_of: FinishOf,
-    late_s: float,
-    armed: bool,
-    own: CostModel,
-    split: bool,
-) -> Iterator[Remedy]:
     compute_s = iteration.compute_s
 
     def steps(of: CostModel, arms: bool) -> dict[str, float]:
@@ -120,7 +87,7 @@ def _all(
     for codec in (name for name, one in CODECS.items() if name != EXACT and one.suggested):
         share = CODECS[codec].wire_share
         rounded = f"gradients are rounded to {8 * 4 * share:.2g} bits, error feedback makes up for it"
-        by_policy = steps(on_the_wire(own, share), False)  # a message with a codec is never armed
+        by_policy = steps(on_the_wire(own or costs, share), False)  # a message with a codec is never armed
         least_s = min(by_policy.values())
         near = [policy for policy, step_s in by_policy.items() if step_s <= least_s * (1 + LEAST_MERGING_GAIN)]
         policy = min(near, key=lambda one: (one != THRESHOLD, one != OPTIMAL, by_policy[one]))
@@ -129,7 +96,7 @@ def _all(
         yield Remedy(f"{pipelined} --codec {codec}", pipelined_s(encoded), ranks, f"{late}; {rounded}")
     if split:
         round_s = iteration.costs(0) - costs(0)
-        split_step_s = split_s(iteration, half_of(own), round_s, ranks)
+        split_step_s = split_s(iteration, half_of(own or costs), round_s, ranks)
         yield Remedy("--exchange split --fusion optimal", split_step_s, ranks, SPLIT)
     every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
@@ -145,6 +112,31 @@ def _all(
         step_s = compute_s if count == 1 else steps(among(costs, ranks, count), False)[THRESHOLD]
         yield Remedy(f"-np {count}", step_s, count, f"a step has the batches of {count} of {ranks} ranks")
         count //= 2
+
+
+def by_pace(found: Iterable[Remedy]) -> list[Remedy]:
+    """Return Horovod's own first, then the others in descending order of pace; equal ones keep their order."""
+    stock, *others = found
+    return [stock, *sorted(others, key=lambda one: -one.pace)]
+
+
+def best(found: Sequence[Remedy]) -> Remedy:
+    """Recommend one of `remedies`: of similar ones, Horovod's own, then one without a price, then the simplest.
+
+    Of equal policies it is `optimal`.
+    """
+    stock, *others = found
+    free = _fastest([one for one in others if not one.price])
+    if free is None or free.pace < (1 + LEAST_MERGING_GAIN) * stock.pace:
+        free = stock
+    priced = _fastest([one for one in others if one.price])
+    return free if priced is None or priced.pace < (1 + LEAST_GAIN) * free.pace else priced
+
+
+def _fastest(found: Sequence[Remedy]) -> Remedy | None:
+    pace = max((one.pace for one in found), default=0.0)
+    near = [one for one in found if one.pace * (1 + LEAST_MERGING_GAIN) >= pace]
+    return min(near, key=lambda one: (one.flags.count("-"), OPTIMAL not in one.flags), default=None)
 
 
 def on_the_wire(costs: CostModel, share: float) -> CostModel:

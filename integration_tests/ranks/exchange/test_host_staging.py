@@ -116,7 +116,7 @@ def test_a_failing_device_is_reported(rank: int, size: int) -> None:
     limit_s, host_staging.LIMIT_S = host_staging.LIMIT_S, 0.1
     handle = hvd.allreduce_async(torch.ones(3), name="staged.stuck")
     with pytest.raises(
-        hvd.HorovodInternalError, match=r"staged\.stuck: its copy to CPU memory was not done within 0.1 s"
+        hvd.HorovodInternalError, match=rf"staged\.stuck: rank {rank} expected its copy to CPU memory within 0.1 s"
     ):
         hvd.synchronize(handle)
     host_staging.LIMIT_S = limit_s

@@ -158,7 +158,7 @@ def test_own_goes_on_bit_for_bit(rank: int, size: int) -> None:
         optimizer.drain()
         again = _net()
         resumed = wrapped(again)
-        saved = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+        saved = torch.load(io.BytesIO(file.getvalue()))
         again.load_state_dict(saved[0])
         resumed.load_state_dict(saved[1])
         train(again, resumed, range(before, STEPS))

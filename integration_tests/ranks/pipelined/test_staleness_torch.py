@@ -73,7 +73,7 @@ def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
         optimizer.drain()
 
         again, resumed = _start("resumed", 0.1, 0.9, exchange)
-        state, weights = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+        state, weights = torch.load(io.BytesIO(file.getvalue()))
         with torch.no_grad():
             again.copy_(weights)
         resumed.load_state_dict(state)

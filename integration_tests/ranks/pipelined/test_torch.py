@@ -125,7 +125,7 @@ def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
             optimizer.drain()
 
             parameters, optimizer = _model(f"resumed.{k}", hvd.Pipelined(k=k))
-            state, values, drawn = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+            state, values, drawn = torch.load(io.BytesIO(file.getvalue()))
             optimizer.load_state_dict(state)
             with torch.no_grad():
                 for parameter, value in zip(parameters, values, strict=True):

@@ -88,7 +88,7 @@ def test_a_group_that_joins_a_pipeline_is_saved_and_drained_with_it(rank: int, s
     saved = io.BytesIO()
     torch.save(model.optimizer.state_dict(), saved)
     saved.seek(0)
-    model.optimizer.load_state_dict(torch.load(saved, weights_only=False))
+    model.optimizer.load_state_dict(torch.load(saved))
     model.step(4, rank)
     model.optimizer.drain()
     assert model.updates["a"] == [1, 2, 4, 8, 16]

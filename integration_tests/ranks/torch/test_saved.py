@@ -85,6 +85,32 @@ def test_state_of_every_exchange_loads_by_default(rank: int, size: int) -> None:
 
 
 @ranks(2)
+def test_states_of_outer_optimizers_residuals_and_shares_load_by_default(rank: int, size: int) -> None:
+    outer = {"outer_momentum": 0.9, "outer_lr": 0.7}
+    cases: dict[str, dict[str, Any]] = {
+        "local": {"exchange": hvd.Local(sync_every=2, **outer)},
+        "fragments": {"exchange": hvd.Local(sync_every=4, fragments=2, delay=1, **outer)},
+        "codec": {"codec": "q8"},
+        "split": {"exchange": "split"},
+    }
+    for case, choices in cases.items():
+        weight = torch.nn.Parameter(torch.zeros(600))
+        inner = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        optimizer = hvd.DistributedOptimizer(inner, [(f"default.{case}", weight)], **choices)
+        for number in range(3):
+            optimizer.zero_grad()
+            (weight * torch.linspace(0.1, 1.0 + rank + number, 600)).sum().backward()
+            optimizer.step()
+        state = optimizer.local_state_dict() if case == "split" else optimizer.state_dict()
+        own = state.keys() - inner.state_dict().keys()
+        assert own, (case, "has nothing of ours in it")
+        loaded = _loaded_by_default(state)
+        assert loaded.keys() == state.keys()
+        optimizer.load_state_dict(loaded)
+        hvd.barrier()
+
+
+@ranks(2)
 def test_state_loads_whatever_groups_gradients_are_sent_in(rank: int, size: int) -> None:
     def made(names: list[str], **choices: Any) -> tuple[list[Any], Any]:
         weights = [torch.nn.Parameter(torch.zeros(n + 1)) for n in range(len(names))]

@@ -63,7 +63,7 @@ class Gate:
 def _started(name: bytes) -> tuple[Library, Gate, Any, Staging, int]:
     library, gate = Library(), Gate()
     wrapped: Any = library
-    staging = Staging(wrapped, gate)
+    staging = Staging(wrapped, gate, lambda: 3)
     tensor = torch.ones(3)
     handle = wrapped.horovod_torch_allreduce_async_torch_cuda_FloatTensor(tensor, tensor, name)
     return library, gate, wrapped, staging, handle
@@ -95,7 +95,7 @@ def test_refusal_is_raised_by_the_wait_and_not_by_polls() -> None:
 def test_operation_whose_wait_timed_out_is_never_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     library, gate, wrapped, staging, handle = _started(b"late")
     monkeypatch.setattr(host_staging, "LIMIT_S", 0.05)
-    with pytest.raises(RuntimeError, match="late: its copy to CPU memory was not done within"):
+    with pytest.raises(RuntimeError, match=r"late: rank 3 expected its copy to CPU memory within 0.05 s.*nvidia-smi"):
         wrapped.horovod_torch_wait_and_clear(handle)
     assert not staging._trips
     monkeypatch.setattr(host_staging, "LIMIT_S", 60.0)

@@ -35,6 +35,7 @@ from paceline.predict.remedies import (
     Remedy,
     among,
     best,
+    by_pace,
     half_of,
     on_the_wire,
     remedies,
@@ -200,7 +201,7 @@ def _found(
         )
         return {name: one.finish_s for name, one in plan.predicted.items()}
 
-    found = remedies(iteration, 4, costs, finish_of, late_s, armed)
+    found = by_pace(remedies(iteration, 4, costs, finish_of, late_s, armed))
     assert found[0].flags == "" and all(one.pace >= other.pace for one, other in itertools.pairwise(found[1:]))
     return {one.flags: one for one in found}
 

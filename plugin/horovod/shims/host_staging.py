@@ -99,8 +99,16 @@ class Cuda:
 class Trip:
     """One operation: copy to CPU memory, Horovod's operation, copy back."""
 
-    def __init__(self, name: str, copied: Copied, enqueue: Callable[[], int], outputs: list[tuple[Any, Any]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        rank: Callable[[], int],
+        copied: Copied,
+        enqueue: Callable[[], int],
+        outputs: list[tuple[Any, Any]],
+    ) -> None:
         self.name = name
+        self._rank = rank
         self._copied = copied
         self._enqueue: Callable[[], int] | None = enqueue
         self._outputs = outputs  # pairs: result in CPU memory, tensor on the device
@@ -140,7 +148,10 @@ class Trip:
             if self._done.is_set():
                 return
             self._abandoned = True
-        raise RuntimeError(f"{self.name}: its copy to CPU memory was not done within {LIMIT_S:g} s. Is the GPU busy?")
+        raise RuntimeError(
+            f"{self.name}: rank {self._rank()} expected its copy to CPU memory within {LIMIT_S:g} s, and it was not "
+            "done. See whether this rank's GPU is busy or hangs (nvidia-smi), and what was queued on it before."
+        )
 
     def wait(self) -> bool:
         """Return True if the operation was submitted or refused within the limit."""
@@ -170,9 +181,10 @@ class Trip:
 class Staging:
     """Replacement of a library's missing functions for a device's tensors."""
 
-    def __init__(self, library: Any, device: Device) -> None:
+    def __init__(self, library: Any, device: Device, rank: Callable[[], int]) -> None:
         self._library = library
         self.device = device
+        self._rank = rank
         self._trips: dict[int, Trip] = {}
         self._numbers = itertools.count(_FIRST_HANDLE)
         self._waiting: queue.SimpleQueue[Trip] = queue.SimpleQueue()
@@ -216,7 +228,7 @@ class Staging:
 
         moved = [on_cpu(value, number >= given) for number, value in enumerate(args)]
         name = next((one.decode() for one in args if isinstance(one, bytes)), "an operation")
-        trip = Trip(name, copied, lambda: of_cpu(*moved), outputs)
+        trip = Trip(name, self._rank, copied, lambda: of_cpu(*moved), outputs)
         handle = next(self._numbers)
         self._trips[handle] = self._last = trip
         if self._thread is None:
@@ -280,7 +292,7 @@ def install(operations: Any, device: Device | None = None) -> Staging | None:
         if not torch.cuda.is_available():
             return None
         device = Cuda()
-    found = _staged[id(library)] = Staging(library, device)
+    found = _staged[id(library)] = Staging(library, device, operations.rank)
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,13 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec import structs
 
 from integration_tests.support import tasks
 from paceline.errors import UserError
 from paceline.launch.failures.verdict import Verdict
-from paceline.launch.rank import hostlists, hub, identity, member, schedulers
+from paceline.launch.rank import hostlists, hub, identity, interfaces, member, messages, rendezvous, schedulers
 from paceline.launch.rank.channel import Channel
 from paceline.launch.rank.identity import Given, Identity
 from paceline.launch.rank.messages import Start
@@ -49,9 +52,12 @@ def task(rank: int, size: int, port: int, job: str = JOB, host: str = "localhost
 
 
 @contextmanager
-def hub_of(size: int, port: int, limit_s: float = 20, job: str = JOB) -> Iterator[hub.Hub]:
-    centre = hub.Hub(size, job, limit_s, lambda slots: 4321)
-    centre.start(hub.bind(port, job))
+def hub_of(
+    size: int, port: int, limit_s: float = 20, job: str = JOB, said: list[str] | None = None
+) -> Iterator[hub.Hub]:
+    lines: list[str] = [] if said is None else said
+    centre = hub.Hub(size, job, limit_s, lambda *_: 4321, lines.append)
+    centre.start(hub.bind("127.0.0.1", port, job))
     try:
         yield centre
     finally:
@@ -100,14 +106,90 @@ def test_another_job_and_another_secret_on_the_port(port: int, monkeypatch: pyte
     assert "is taken: job" in error.problem and "belongs to another job" in error.problem
     assert "--rendezvous" in error.remedy
     monkeypatch.setenv("_HOROVOD_SECRET_KEY", "ours")
-    with hub_of(2, port):
+    said: list[str] = []
+    with hub_of(2, port, said=said):
         with pytest.raises(UserError) as raised:
-            hub.bind(port, "the second")
+            hub.bind("127.0.0.1", port, "the second")
         assert f"cannot listen on port {port}" in raised.value.problem and "the second" in raised.value.problem
         assert "--rendezvous HOST:PORT" in raised.value.remedy
         monkeypatch.setenv("_HOROVOD_SECRET_KEY", "theirs")
         error, _ = meet(task(1, 2, port))
-    assert "another secret" in error.problem and "_HOROVOD_SECRET_KEY" in error.problem
+    here = socket.gethostname()
+    assert f"Rank 1 on {here} was refused by rank 0 on 127.0.0.1: this task has another _HOROVOD_" in error.problem
+    assert "the same _HOROVOD_SECRET_KEY, or none" in error.remedy
+    assert said == [
+        f"Rank 0 refused a task on 127.0.0.1, which calls itself rank 1 on {here}: it has another job or another "
+        "_HOROVOD_SECRET_KEY."
+    ]
+
+
+def test_a_stranger_is_refused_and_reported_once(port: int) -> None:
+    """A connection without a proof gets a challenge and no more."""
+    said: list[str] = []
+    with hub_of(2, port, said=said):
+        answers = []
+        http_text = b"GET / HTTP/1.1\r\n\r\n"
+        for line in (http_text, b"", messages.encode(messages.Welcome("0" * 64)), http_text):
+            with socket.create_connection(("127.0.0.1", port), 10) as connection:
+                connection.settimeout(10)
+                connection.sendall(line)
+                connection.shutdown(socket.SHUT_WR)
+                text = b""
+                while got := connection.recv(65536):
+                    text += got
+            answers.append([type(messages.decode(one)) for one in text.splitlines()])
+        *met, _ = meet(task(0, 2, port), task(1, 2, port))  # the job is unharmed
+    challenge, refused = messages.Challenge, messages.Refused
+    assert answers == [[challenge], [challenge], [challenge, refused], [challenge]]
+    assert [type(start) for _, start in met] == [Start, Start]
+    assert said == [
+        "Rank 0 refused a program on 127.0.0.1, which is not `paceline rank`.",
+        "Rank 0 refused a task on 127.0.0.1: it has another job or another _HOROVOD_SECRET_KEY.",
+    ]
+
+
+def test_rank_0_listens_where_all_tasks_connect() -> None:
+    own = next(
+        (one.address for entries in psutil.net_if_addrs().values() for one in entries
+         if one.family == socket.AF_INET and not interfaces.is_loopback(one.address)), "127.0.0.1",
+    )  # fmt: skip
+    for hosts, expected in (
+        (("localhost",), "127.0.0.1"),
+        (("127.0.0.1", "localhost"), "127.0.0.1"),
+        ((own,), own),
+        (("192.0.2.1",), ""),  # of no interface here: a translated address
+        ((socket.gethostname(),), ""),
+        (("localhost", "192.0.2.1"), ""),
+    ):
+        assert interfaces.to_listen_on(hosts) == expected, hosts
+    # Gloo on loopback: no other host can take part.
+    found = identity.find({"HOROVOD_GLOO_IFACE": "lo"}, Given(rank=1, size=2, rendezvous="node7:4000"))
+    assert (found.hosts, found.port) == (("127.0.0.1",), 4000)
+
+
+def test_horovods_rendezvous_answers_only_hosts_of_the_jobs_tasks() -> None:
+    """Both sides on loopback of this host: `clients` decides for addresses that are not loopback."""
+    said: list[str] = []
+    server = rendezvous.Rendezvous(said.append)
+    slots = place([Task(0, "a", "m")])
+    port = server.serve(slots, "127.0.0.1", frozenset())
+    url = f"http://127.0.0.1:{port}/scope/key"
+    put = urllib.request.Request(url, b"value", method="PUT")
+    head = urllib.request.Request(f"http://127.0.0.1:{port}/", method="HEAD")
+    try:
+        urllib.request.urlopen(put, timeout=10).close()
+        assert urllib.request.urlopen(url, timeout=10).read() == b"value"
+        with pytest.raises(urllib.error.HTTPError, match="405"):  # no names of files
+            urllib.request.urlopen(head, timeout=10)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(interfaces, "is_loopback", lambda address: False)
+            for request in (url, put):
+                with pytest.raises(OSError) as raised:  # the connection ends, perhaps while the request is sent
+                    urllib.request.urlopen(request, timeout=10)
+                assert not isinstance(raised.value, urllib.error.HTTPError), "an answer"
+    finally:
+        server._server.stop()
+    assert len(said) == 1 and "refused 127.0.0.1: no task of this job" in said[0] and "--network host" in said[0]
 
 
 def test_another_program_on_the_port(port: int) -> None:

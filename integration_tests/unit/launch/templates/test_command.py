@@ -264,3 +264,11 @@ def test_frameworks_and_mpi() -> None:
     assert "CMD" not in text
     plain = printed(*IMAGE_KIND)
     assert "mpi" not in plain.lower().replace("compilers", "")
+
+
+@table(nodes=(1, 2))
+def test_no_file_has_a_variable_of_the_shell_that_writes_it(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_HOROVOD_SECRET_KEY", "key-8d41c2")
+    monkeypatch.setenv("API_TOKEN", "token-5150")
+    text = case.text()
+    assert "key-8d41c2" not in text and "token-5150" not in text
