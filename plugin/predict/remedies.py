@@ -133,10 +133,7 @@ def _all(
         yield Remedy("--exchange split --fusion optimal", split_step_s, ranks, SPLIT)
     every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
-    # Ranks wait for each other, and for messages, at averages only.
-    alone_s = max(0.0, compute_s - late_s)
-    step_s = alone_s + (communication_s(iteration) + compute_s - alone_s) / every
-    yield Remedy("--exchange local", step_s, ranks, local)
+    yield Remedy("--exchange local", local_s(iteration, every, late_s), ranks, local)
     if late_s > 0:
         step_s = max(compute_s, exact[THRESHOLD]) - late_s
         yield Remedy("--exchange majority", step_s, ranks, "late gradients are added to the next step's")
@@ -145,6 +142,15 @@ def _all(
         step_s = compute_s if count == 1 else steps(among(costs, ranks, count), False)[THRESHOLD]
         yield Remedy(f"-np {count}", step_s, count, f"a step has the batches of {count} of {ranks} ranks")
         count //= 2
+
+
+def local_s(iteration: Iteration, every: int, late_s: float = 0.0) -> float:
+    """Return the step of the local exchange: ranks wait for each other, and for messages, only every `every` updates.
+
+    `late_s`: the part of the computation that synchronous ranks lose to randomly late ranks.
+    """
+    alone_s = max(0.0, iteration.compute_s - late_s)
+    return alone_s + (communication_s(iteration) + iteration.compute_s - alone_s) / every
 
 
 def on_the_wire(costs: CostModel, share: float) -> CostModel:
