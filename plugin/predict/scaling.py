@@ -91,7 +91,7 @@ class Setting:
     Attributes:
         name: one of the names above, or a quorum of the partial exchange.
         step_s: seconds per step.
-        alone_s: step of a worker that exchanges nothing, with its own lateness.
+        alone_s: step of workers that exchange nothing, with their own lateness: of the mean of their steps per second.
         sent_bytes: bytes that a worker sends per step, by a ring: the least of all collectives.
     """
 
@@ -226,5 +226,5 @@ class Scaling:
         for quorum in (MAJORITY, SOLO):
             settings = Partial(quorum)
             found[quorum] = stragglers.partial(late_s, compute_s, exposed_s[STOCK], settings)
-        alone_s = float(stragglers.computing(late_s, compute_s).mean())
+        alone_s = 1 / float((1 / stragglers.computing(late_s, compute_s).mean(axis=0)).mean())
         return {name: (one.step_s, alone_s) for name, one in found.items()}
