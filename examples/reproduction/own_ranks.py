@@ -62,7 +62,7 @@ def _partial_rate(name: str, under: str, steps: int, exchange: str) -> float:
     for seed in range(SEEDS if "digits" in name else 1):
         late_s = lengths_s(steps, seed) if name.startswith("lengths") else delays_s(steps, seed)
         compute_s = 1 / _rate(under, "sync") - float(late_s.max(axis=1).mean())
-        rates.append(stragglers.partial(late_s, compute_s, 0.0, Partial(exchange), seed).steps_per_s)
+        rates.append(stragglers.partial(late_s, compute_s, 0.0, Partial(exchange), seed).slowest_per_s)
     return fmean(rates)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from paceline.core._core import CostModel
 from paceline.examples.benchmarks.networks import models
 from paceline.examples.reproduction.measured import FOLDER, Cell
-from paceline.examples.reproduction.own import BENCHMARKS, OwnRow
+from paceline.examples.reproduction.own import BENCHMARKS, WORST_WITHIN, OwnRow
 from paceline.examples.reproduction.pipemare import utilisation
 from paceline.fusion.gradient import Gradient
 from paceline.fusion.planning import make_plan
@@ -163,7 +163,7 @@ def _advice() -> Iterator[OwnRow]:
 
 
 def _advised(page: str, quantity: str, measured: float, predicted: float) -> OwnRow:
-    note = "The reasons, as far as they are known, are on the page." if abs(predicted / measured - 1) > 0.15 else ""
+    note = "The reasons, as far as they are known, are on the page." if abs(predicted / measured - 1) > WORST_WITHIN else ""
     return OwnRow(
         "`paceline advise`: recorded steps and costs", quantity, page, lambda: measured, lambda: predicted, note
     )

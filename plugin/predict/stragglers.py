@@ -41,11 +41,13 @@ class Simulated:
         steps_per_s: steps of a rank per second, mean over ranks.
         wait_s: time that a rank waits for other ranks and for messages, mean over ranks and steps.
         in_time: contributions in time, mean over rounds.
+        slowest_per_s: steps per second of the slowest rank, which ends last if all make equally many steps.
     """
 
     steps_per_s: float
     wait_s: float
     in_time: float
+    slowest_per_s: float
 
     @property
     def step_s(self) -> float:
@@ -85,7 +87,7 @@ def pipelined(lateness_s: Seconds, compute_s: float, message_s: float, k: int = 
 def partial(
     lateness_s: Seconds, compute_s: float, message_s: float, settings: Partial, seed: int = 0, rounds: int | None = None
 ) -> Simulated:
-    """Simulate partial rounds until every rank has made the steps of `lateness_s` on average, or for `rounds` rounds.
+    """Simulate partial rounds until every rank has made the steps of `lateness_s`, or for `rounds` rounds.
 
     Raises UserError for a quorum of more than all ranks.
     """
@@ -96,39 +98,37 @@ def partial(
     everyone = np.arange(ranks)
     made = np.zeros(ranks, dtype=np.int64)  # steps that a rank has begun
     submits_s = np.zeros(ranks)  # the next submission
+    finished_s = np.full(ranks, np.inf)  # end of the last of `steps` steps
     seen = np.ones(ranks, dtype=bool)  # all rounds that have begun
-    end_s = busy_s = waits_s = in_time = 0.0
+    end_s = waits_s = in_time = 0.0
     done = 0
 
     def begin(who: NDArray[np.int64], at_s: Seconds | float) -> None:
-        nonlocal busy_s
-        own_s = computing_s[made[who] % steps, who]
+        finished_s[who] = np.where(made[who] == steps, at_s, finished_s[who])
+        submits_s[who] = at_s + computing_s[made[who] % steps, who]
         made[who] += 1
-        submits_s[who] = at_s + own_s
-        busy_s += float(own_s.sum())
 
     begin(everyone, 0.0)
-    while done < rounds if rounds is not None else int(made.sum()) < (steps + 1) * ranks:
+    while done < rounds if rounds is not None else int(made.min()) <= steps:
         # A late rank votes with its next step, if that step ends before the round begins.
         restarts_s = np.maximum(submits_s, end_s)
-        next_s = restarts_s + computing_s[made % steps, everyone]
-        votes_s = np.where(seen, submits_s, next_s)
+        votes_s = np.where(seen, submits_s, restarts_s + computing_s[made % steps, everyone])
         begins_s = votes_s[draws.integers(ranks)] if quorum == 0 else np.partition(votes_s, quorum - 1)[quorum - 1]
-        begins_s = max(float(begins_s), end_s)
         late = np.flatnonzero(~seen & (submits_s <= begins_s))
         waits_s += float((restarts_s - submits_s)[late].sum())
         begin(late, restarts_s[late])
         seen[late] = True
         voters = np.flatnonzero(seen & (votes_s <= begins_s))
-        end_s = begins_s + message_s
+        end_s = float(begins_s) + message_s
         waits_s += float((end_s - votes_s[voters]).sum())
         in_time += len(voters)
         done += 1
         seen[:] = False
         seen[voters] = True
         begin(voters, end_s)
-    finished = int(made.sum()) - ranks
-    return Simulated(finished / ranks / end_s, waits_s / finished, in_time / done)
+    rates_per_s = (made - 1) / end_s if rounds is not None else steps / finished_s
+    waits_s /= int(made.sum()) - ranks
+    return Simulated(float(rates_per_s.mean()), waits_s, in_time / done, float(rates_per_s.min()))
 
 
 def computing(lateness_s: Seconds, compute_s: float) -> Seconds:
@@ -142,4 +142,4 @@ def computing(lateness_s: Seconds, compute_s: float) -> Seconds:
 
 
 def _all_in_time(step_s: float, computing_s: Seconds) -> Simulated:
-    return Simulated(1 / step_s, step_s - float(computing_s.mean()), float(computing_s.shape[1]))
+    return Simulated(1 / step_s, step_s - float(computing_s.mean()), float(computing_s.shape[1]), 1 / step_s)

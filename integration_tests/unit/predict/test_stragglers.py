@@ -49,6 +49,14 @@ def test_a_step_that_waits_for_nobody_has_its_own_share_of_the_delays() -> None:
     assert stragglers.pipelined(late_s, 0.2, 0.0).step_s < stragglers.synchronous(late_s, 0.2, 0.0).step_s
 
 
+def test_a_rank_that_is_always_late_gains_nothing_and_the_others_do() -> None:
+    """Three ranks make a step in 1 s, the last one in 3 s: majority's rounds do not wait for it."""
+    found = stragglers.partial(np.tile([0.0, 0.0, 0.0, 2.0], (60, 1)), 1.0, 0.0, Partial(MAJORITY))
+    assert found.slowest_per_s == pytest.approx(1 / 3)
+    assert found.steps_per_s == pytest.approx((3 + 1 / 3) / 4)
+    assert found.in_time == pytest.approx(3, rel=0.01)
+
+
 @pytest.mark.parametrize("message_s", [0.0, 0.1, 3.0])
 def test_without_lateness_all_are_synchronous_or_hide_the_message(message_s: float) -> None:
     none_s = np.zeros((10, 5))
