@@ -145,6 +145,9 @@ def _stages() -> Iterator[OwnRow]:
 # `paceline advise`: predictions and measurements of one run.
 
 
+REASONS = "The reasons, as far as they are known, are on the page."
+
+
 def _advice() -> Iterator[OwnRow]:
     page = "../guides/advise.md"
     lines = (FOLDER / page).read_text().splitlines()
@@ -163,7 +166,7 @@ def _advice() -> Iterator[OwnRow]:
 
 
 def _advised(page: str, quantity: str, measured: float, predicted: float) -> OwnRow:
-    note = "The reasons, as far as they are known, are on the page." if abs(predicted / measured - 1) > WORST_WITHIN else ""
+    note = REASONS if abs(predicted / measured - 1) > WORST_WITHIN else ""
     return OwnRow(
         "`paceline advise`: recorded steps and costs", quantity, page, lambda: measured, lambda: predicted, note
     )
