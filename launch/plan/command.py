@@ -154,6 +154,7 @@ def trace_command(
             measured,
             plan_scaling.network(measured, probed, **cost_flags),
             coordination_ms,
+            cost_flags["ranks"],
             late,
             cycle_time_ms / 1e3,
             int(threshold_mb * MEGABYTE),

@@ -81,6 +81,7 @@ def of_trace(
     measured: Measurements,
     network: Network,
     coordination_ms: float | None,
+    ranks: int | None,
     late: str | None,
     cycle_s: float,
     threshold_bytes: int,
@@ -97,12 +98,20 @@ def of_trace(
             "No recorded step is followed by the next one, so none has a time.", "Record a script of more steps."
         )
     known = measured.coordination_known and measured.ranks > 1
-    coordination_s = measured.coordination_s if known else None
+    coordination_s, among = measured.coordination_s if known else None, measured.ranks
+    if coordination_ms is not None:
+        coordination_s, among = coordination_ms / 1e3, measured.ranks if ranks is None else ranks
+        if among < 2:
+            raise UserError(
+                f"A coordination round among {among} rank takes no time.",
+                "Give --ranks: the number of ranks of --coordination-ms.",
+            )
     return Scaling(
         found,
         measured,
         network,
-        coordination_s if coordination_ms is None else coordination_ms / 1e3,
+        coordination_s,
+        among,
         split=all(rank.library == TORCH for rank in recorded.ranks),
         lateness=None if late is None else lateness.parse(late),
         cycle_s=cycle_s,
@@ -182,7 +191,7 @@ def figure(found: Sequence[Scaled], title: str) -> Figure:
 
 def network_text(scaling: Scaling) -> str:
     """Return a line about the network and coordination."""
-    network, ranks = scaling.network, scaling.measured.ranks
+    network, ranks = scaling.network, scaling.ranks
     line = f"Network: alpha {1e6 * network.alpha_s:.3g} us, beta {1e9 * network.beta_s_per_byte:.3g} ns per byte"
     line += f", gamma {1e9 * network.gamma_s_per_byte:.3g} ns per byte" if network.gamma_s_per_byte else ""
     if scaling.coordination_s is None:

@@ -127,7 +127,8 @@ class Scaling:
         recorded: iteration of the trace.
         measured: measurements of the trace.
         network: constants of the network.
-        coordination_s: coordination round among the recorded ranks; None if it is not known.
+        coordination_s: coordination round among `ranks` ranks; None if it is not known.
+        ranks: number of ranks of that round.
         split: the framework has the split exchange.
         lateness: lateness of workers, or None.
         cycle_s: Horovod's cycle time.
@@ -138,6 +139,7 @@ class Scaling:
     measured: Measurements
     network: Network
     coordination_s: float | None
+    ranks: int
     split: bool = True
     lateness: Lateness | None = None
     cycle_s: float = CYCLE_S
@@ -168,7 +170,7 @@ class Scaling:
         network = self.network
         stock = network.stock(workers)
         own = network.own(workers, sum(one.bytes for one in self.measured.gradients))
-        coordination_s = round_s(workers, network.alpha_s, self.coordination_s, self.measured.ranks)
+        coordination_s = round_s(workers, network.alpha_s, self.coordination_s, self.ranks)
         iteration = replace(self.recorded.iteration, costs=stock.plus(coordination_s))
         return StepModel(
             replace(self.recorded, iteration=iteration),

@@ -81,6 +81,10 @@ def test_a_trace_of_the_profiler(profiled: tuple[Script, Path, Path]) -> None:
     assert result.exit_code == 0, result.output
     assert "a coordination round is not known from the trace" in result.stdout
     refused(invoke(*words, "--workers", "2"), "among 1 rank has no cost", "Give --ranks")
+    constants = (str(execution), "--kineto", str(kineto), "--alpha", "1e-4", "--beta", "1e-9", "--coordination-ms", "3")
+    refused(invoke(*constants, "--workers", "2"), "A coordination round among 1 rank", "Give --ranks")
+    result = invoke(*constants, "--workers", "2", "--ranks", "8")
+    assert "a coordination round of 3 ms among 8 ranks, scaled" in result.stdout
     refused(invoke(str(execution)), "it is not a Paceline trace")
 
 

@@ -28,7 +28,7 @@ def scaling() -> Scaling:
     cost = costs.fit(measured.samples)
     found = of_trace(recorded(), measured, cost)
     assert found is not None
-    return Scaling(found, measured, of_ring(cost, measured.ranks), measured.coordination_s)
+    return Scaling(found, measured, of_ring(cost, measured.ranks), measured.coordination_s, measured.ranks)
 
 
 def random_scaling(seed: int) -> Scaling:
@@ -40,7 +40,7 @@ def random_scaling(seed: int) -> Scaling:
     iteration = Iteration(0, source.uniform(0, 0.1), gradients[-1].ready_s, gradients, costs.linear(0, 0))
     network = Network(10 ** source.uniform(-6, -3), 10 ** source.uniform(-10, -8), source.choice([0, 1e-10]))
     measured = replace(from_trace.measure(recorded(), 1e-3), gradients=gradients)
-    return Scaling(RecordedIteration(iteration, 1.0, False), measured, network, source.choice([0.0, 1e-4, 2e-3]))
+    return Scaling(RecordedIteration(iteration, 1.0, False), measured, network, source.choice([0.0, 1e-4, 2e-3]), 3)
 
 
 def steps_s(at: Scaled) -> dict[str, float]:
