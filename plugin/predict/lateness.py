@@ -63,7 +63,7 @@ def _draw(text: str, name: str, values: list[float]) -> Draw:
 
     def one(ranks: int) -> Seconds:
         if first != int(first) or not first < ranks:
-            raise UserError(f"--late {text}: there is no rank {first:g} among {ranks}.", "Name a rank from 0.")
+            raise UserError(f"--late {text}: rank {first:g} does not exist among {ranks}.", "Name a rank from 0.")
         return np.tile(np.where(np.arange(ranks) == int(first), last, 0.0), (STEPS, 1))
 
     def draw(source: Generator, ranks: int, compute_s: float) -> Seconds:

@@ -114,7 +114,7 @@ def test_other_forms_are_refused(text: str) -> None:
 
 
 def test_a_rank_that_does_not_exist() -> None:
-    with pytest.raises(UserError, match="no rank 4 among 4"):
+    with pytest.raises(UserError, match="rank 4 does not exist among 4"):
         lateness.parse("one:4,1").seconds(4, 1.0)
 
 
