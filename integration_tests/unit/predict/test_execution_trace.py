@@ -90,25 +90,22 @@ def steps_of(kineto: dict[str, Any]) -> list[list[dict[str, Any]]]:
     return [events[at : at + count] for at in range(0, len(events), count)]
 
 
-def add_buckets(kineto: dict[str, Any], elements: tuple[int, ...]) -> list[tuple[float, float]]:
-    """Add messages as DistributedDataParallel has them after each step's last gradient; return their times."""
-    times = []
+def add_buckets(kineto: dict[str, Any], elements: tuple[int, ...]) -> None:
+    """Add messages as DistributedDataParallel has them, after each step's last gradient."""
     for events in steps_of(kineto):
         last = events[-1]["ts"] + events[-1]["dur"]
         for at, count in enumerate(elements):
-            times.append((last + 1 + at, 1.0))
             kineto["traceEvents"].append(
                 {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "ts": last + 1 + at, "dur": 1.0,
                  "args": {"Input Dims": [[count]]}}
             )  # fmt: skip
     kineto["distributedInfo"] = {"rank": 1, "world_size": 4}
-    return times
 
 
 def test_buckets_become_messages(profiled: tuple[Script, Path, Path], tmp_path: Path) -> None:
     sizes = [one.size_bytes // 4 for one in execution_trace.load(*profiled[1:]).ranks[0].tensors]
     buckets = (sum(sizes[:2]), sum(sizes[2:]))
-    found = execution_trace.load(*changed(profiled, tmp_path, lambda _, kineto: add_buckets(kineto, buckets) and None))
+    found = execution_trace.load(*changed(profiled, tmp_path, lambda _, kineto: add_buckets(kineto, buckets)))
     (rank,) = found.ranks
     assert (found.size, rank.rank) == (4, 1)
     for step in rank.steps:
@@ -116,7 +113,7 @@ def test_buckets_become_messages(profiled: tuple[Script, Path, Path], tmp_path: 
         assert [one.size_bytes for one in step.collectives] == [4 * count for count in buckets]
         assert step.collectives[-1].end_s - step.arrivals[-1].time_s == pytest.approx(3e-6, rel=0.01)
     # Buckets of unknown tensors: one message, which is exposed as the recorded ones.
-    found = execution_trace.load(*changed(profiled, tmp_path, lambda _, kineto: add_buckets(kineto, (1, 2)) and None))
+    found = execution_trace.load(*changed(profiled, tmp_path, lambda _, kineto: add_buckets(kineto, (1, 2))))
     (message,) = found.ranks[0].steps[0].collectives
     assert len(message.tensors) == len(sizes)
     assert message.end_s - message.start_s == pytest.approx(3e-6, rel=0.01)

@@ -64,8 +64,9 @@ def test_recorded_workers_have_the_recorded_costs() -> None:
     model = scaling()
     message = model.network.stock(model.measured.ranks)
     assert [message.a_s, message.b_s_per_byte] == pytest.approx([A_S, B_S], rel=1e-6)
-    columns = [[getattr(one, name) for one in model.measured.gradients] for name in ("bytes", "ready_s", "type")]
-    _, stock = _core.predict_stock(*columns, message, COORDINATION_S, 1e-3, 128 << 20)
+    found = model.measured.gradients
+    sizes, ready_s, types = [one.bytes for one in found], [one.ready_s for one in found], [one.type for one in found]
+    _, stock = _core.predict_stock(sizes, ready_s, types, message, COORDINATION_S, 1e-3, 128 << 20)
     step_s = model.recorded.iteration.step_s(stock.finish_s)
     assert steps_s(model.at(model.measured.ranks))[STOCK] == pytest.approx(step_s, rel=1e-6)
 
