@@ -13,9 +13,13 @@ from paceline.examples.benchmarks.networks import models
 from paceline.examples.reproduction.measured import FOLDER, Cell
 from paceline.examples.reproduction.own import BENCHMARKS, WORST_WITHIN, OwnRow
 from paceline.examples.reproduction.pipemare import utilisation
+from paceline.fusion.from_trace import Measurements
 from paceline.fusion.gradient import Gradient
 from paceline.fusion.planning import make_plan
 from paceline.fusion.resolve import resolve
+from paceline.predict.iteration import Iteration
+from paceline.predict.recorded import RecordedIteration
+from paceline.predict.scaling import ARMED, Scaling, of_ring
 from paceline.registry.policies import OPTIMAL
 
 PLANNED = re.compile(r"planned at ([\d.]+) ms \+ ([\d.]+) ms/MB each and ([\d.]+) ms of coordination")
@@ -37,6 +41,7 @@ STEPS = {
 def rows() -> Iterator[OwnRow]:
     """Yield the rows."""
     yield from _merging()
+    yield from _scaled()
     yield from _pipelined()
     yield from _stages()
     yield from _advice()
@@ -87,6 +92,29 @@ def gradients(name: str) -> tuple[Gradient, ...]:
             size = models.BYTES_PER_ELEMENT * int(np.prod(shape, dtype=np.int64))
             made.append(Gradient(f"{layer.name}.{tensor}.{len(made)}", size, at_s - ready_s))
     return tuple(made)
+
+
+# Armed steps among four hosts, from two hosts.
+
+
+def _scaled() -> Iterator[OwnRow]:
+    cell = Cell(BENCHMARKS, "resnet20:", ("armed_optimal",), "time ms")
+    kind = "number of workers: costs of messages and a round among 2 hosts"
+    yield OwnRow(kind, "resnet20, armed, 4 hosts, ms", BENCHMARKS, cell.number, _of_two_hosts_ms)
+
+
+def _of_two_hosts_ms() -> float:
+    case = "resnet20-2-hosts"
+    a_ms, b_ms, coordination_ms = _planned(case)
+    cost = CostModel.linear(a_ms / 1e3, b_ms / 1e9)
+    tensors = gradients("resnet20")
+    alone_s = Cell(BENCHMARKS, case + ":", ("alone",), "time ms").number() / 1e3
+    back_s = tensors[-1].ready_s
+    iteration = Iteration(0.0, alone_s - back_s, back_s, tensors, cost)
+    measured = Measurements(tensors, (), coordination_ms / 1e3, {}, 1, 2, back_s, 1.0, 0.0)
+    recorded = RecordedIteration(iteration, alone_s, overlaps=False)
+    found = Scaling(recorded, measured, of_ring(cost, 2), coordination_ms / 1e3, 2).at(4)
+    return 1e3 * next(one.step_s for one in found.settings if one.name == ARMED)
 
 
 # The pipelined exchange where communication takes as long as computation, or a third.

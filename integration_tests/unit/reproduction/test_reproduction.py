@@ -34,7 +34,7 @@ def test_our_own_rows_are_simulated_within_the_limits_or_have_a_reason() -> None
     for one in found:
         assert one.row.note or one.off <= own.WORST_WITHIN, (one.row.quantity, one.ratio)
     kinds = {one.row.kind for one in found}
-    assert len(kinds) == 8 and len({(one.row.kind, one.row.quantity) for one in found}) == len(found)
+    assert len(kinds) == 9 and len({(one.row.kind, one.row.quantity) for one in found}) == len(found)
 
 
 def test_no_quantity_is_given_twice_and_every_paper_has_rows_that_may_be_criteria() -> None:
