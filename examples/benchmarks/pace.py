@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from paceline.examples.benchmarks import delays
+from paceline.predict import lateness
 
 UNMEASURED = 5  # first steps, in which ranks connect and memory is allocated
 
@@ -30,7 +31,7 @@ class Pace:
         """Sleep for `duration_ms`, the step's emulated computing, and for the delay of this rank in this step."""
         if self._steps in (0, UNMEASURED):
             self._first, self._began_s = self._steps, time.monotonic()
-        time.sleep((duration_ms + self._delay_ms(self._steps)) / 1e3)
+        time.sleep(max(0.0, duration_ms + self._delay_ms(self._steps)) / 1e3)
         self._steps += 1
 
     def steps_per_s(self) -> float:
@@ -47,8 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--delay-ms", type=float, default=0.0, help="the longest delay of a rank in a step")
     parser.add_argument("--delays", choices=delays.KINDS, default=delays.NONE, help="which ranks are delayed")
+    parser.add_argument("--late", help="lateness of ranks as in `paceline plan --late`: a form or a CSV file")
 
 
 def of(chosen: argparse.Namespace, rank: int, ranks: int) -> Pace:
     """Return the pace that the options, and --seed, select."""
+    if chosen.late is not None:
+        late_s = lateness.parse(chosen.late).seconds(ranks, chosen.compute_ms / 1e3, chosen.seed)
+        return Pace(lambda step: 1e3 * float(late_s[step % len(late_s), rank]))
     return Pace(lambda step: delays.delay_ms(chosen.delays, chosen.delay_ms, step, rank, ranks, chosen.seed))

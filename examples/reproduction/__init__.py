@@ -7,5 +7,6 @@ mg_wfbp.py, pipe_sgd.py, eager_sgd.py, linear_pipelining.py, pipemare.py   rows 
 googlenet.py, late_ranks.py, stability.py   simulations that rows use
 measured.py   cells of the tables in docs/measurements
 papers.py     all papers
+own.py        our own measurements, simulated: own_steps.py, own_ranks.py, own_network.py
 tables.py, page.py, command.py   tables on the terminal, the page, the command
 """

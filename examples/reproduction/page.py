@@ -5,8 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from rich.table import Table
+
 from paceline.examples.benchmarks.markdown import lines
 from paceline.examples.reproduction import tables
+from paceline.examples.reproduction.own import OwnResult
 from paceline.examples.reproduction.rows import Mark, Paper, Result
 
 _COLUMNS = 120
@@ -51,8 +54,16 @@ MARKS = {
 }
 
 
-def page(found: Sequence[tuple[Paper, Sequence[Result]]]) -> str:
-    """Return the whole page."""
+OWN = """
+## Simulated and measured here
+
+Rows of our own measurements that Paceline's models simulate from other numbers of the same run: costs of a message, a
+step without communication, a synchronous step, the rate and latency of the links. Rows that miss are included.
+"""
+
+
+def page(found: Sequence[tuple[Paper, Sequence[Result]]], own: Sequence[OwnResult]) -> str:
+    """Return the whole page; `own`: our own rows."""
     used = {one.row.mark for _, results in found for one in results}
     marks = [f"| {mark.value} | {meaning} |" for mark, meaning in MARKS.items() if mark in used]
     parts = [
@@ -67,6 +78,7 @@ def page(found: Sequence[tuple[Paper, Sequence[Result]]]) -> str:
     ]
     for paper, results in found:
         parts += ["", *_paper(paper, results)]
+    parts += [OWN, *_wrapped(tables.own_summary(own)), "", *_wrapped(tables.own_rows(own, links=True))]
     return "\n".join(parts) + "\n"
 
 
@@ -75,12 +87,17 @@ def _paper(paper: Paper, results: Sequence[Result]) -> Iterator[str]:
     text = f"{paper.citation}. {paper.known} Paceline's method: [{paper.method}](../methods/{paper.method})."
     yield from textwrap.wrap(text, _COLUMNS, break_on_hyphens=False, break_long_words=False)
     yield ""
-    for line in lines(tables.rows(paper, results, links=True)):
+    yield from _wrapped(tables.rows(paper, results, links=True))
+    yield from ("", f"### Not recomputed: {paper.name}", "")
+    yield from lines(tables.impossible(paper))
+
+
+def _wrapped(table: Table) -> Iterator[str]:
+    """Yield the lines of a table, with its notes wrapped."""
+    for line in lines(table):
         if line.startswith("- "):
             yield from textwrap.wrap(
                 line, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
             )
         else:
             yield line
-    yield from ("", f"### Not recomputed: {paper.name}", "")
-    yield from lines(tables.impossible(paper))

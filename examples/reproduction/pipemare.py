@@ -93,7 +93,8 @@ def _taus(schedule: Schedule, backward: bool = False) -> list[float]:
     return [taus[backward] for taus in delays(schedule)]
 
 
-def _utilisation(name: str, stages: int, microbatches: int) -> float:
+def utilisation(name: str, stages: int, microbatches: int) -> float:
+    """Return the simulated utilisation of a schedule in a steady state."""
     schedule = schedules.make(name, stages, microbatches)
     return min(simulate(schedule, steady_steps(schedule)).steady_utilisation())
 
@@ -163,7 +164,7 @@ ROWS = (
         Mark.MEM_H,
         "Table 1",
         (0.571, 0.727),
-        lambda: [_utilisation("gpipe", 4, microbatches) for microbatches in (4, 8)],
+        lambda: [utilisation("gpipe", 4, microbatches) for microbatches in (4, 8)],
         within=0.0,
         printed=5e-4,
         note="Measured with N = 4.",
@@ -174,7 +175,7 @@ ROWS = (
         Mark.MEM_H,
         "Table 1",
         1.0,
-        lambda: _utilisation("pipemare", 4, 4),
+        lambda: utilisation("pipemare", 4, 4),
         within=1e-9,
         measured=utilisation_of("pipemare"),
     ),

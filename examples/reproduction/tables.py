@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 
 from rich.table import Table
 from rich.text import Text
 
+from paceline.examples.reproduction.own import MEDIAN_WITHIN, WORST_WITHIN, OwnResult
 from paceline.examples.reproduction.rows import FITTED, REPRODUCED, Missed, Paper, Result
 
 VERDICTS = (REPRODUCED, FITTED, *(one.value for one in Missed))
@@ -61,6 +63,58 @@ def impossible(paper: Paper) -> Table:
     return table
 
 
+def own_summary(found: Sequence[OwnResult]) -> Table:
+    """Return the deviations of our own rows by kind: median, worst, and rows beyond the limit."""
+    limits = f"median within {_percent(MEDIAN_WITHIN)}, worst within {_percent(WORST_WITHIN)}"
+    table = Table(title=None, caption=f"Goal: {limits}.", caption_justify="left")
+    names = (
+        "simulated from",
+        "rows",
+        "median off by",
+        "worst off by",
+        f"rows off by more than {_percent(WORST_WITHIN)}",
+    )
+    for number, name in enumerate(names):
+        table.add_column(name, justify="right" if number else "left")
+    kinds = [
+        (kind, [one for one in found if one.row.kind == kind]) for kind in dict.fromkeys(one.row.kind for one in found)
+    ]
+    for kind, of in [*kinds, ("all", list(found))]:
+        off = [one.off for one in of]
+        beyond = sum(one > WORST_WITHIN for one in off)
+        table.add_row(kind, str(len(of)), _percent(median(off)), _percent(max(off)), str(beyond))
+    return table
+
+
+def own_rows(found: Sequence[OwnResult], links: bool = False) -> Table:
+    """Return our own rows with their notes as caption. `links`: pages are links."""
+    title = None if links else "Simulated and measured here"
+    table = Table(title=title, caption=_numbered([one.row.note for one in found]), caption_justify="left")
+    for name in ("", "quantity", "measured", "simulated", "simulated / measured", "page"):
+        table.add_column(name, justify="left" if name in ("quantity", "page") else "right")
+    for number, one in enumerate(found, 1):
+        page = one.row.page
+        name = page.rpartition("/")[2]
+        values = (_number(one.measured), _number(one.simulated), f"{one.ratio:.3f}")
+        table.add_row(str(number), Text(one.row.quantity), *values, Text(f"[{name}]({page})" if links else name))
+    return table
+
+
+def own_json(found: Sequence[OwnResult]) -> list[dict[str, object]]:
+    """Return our own rows as JSON values."""
+    return [
+        {
+            "kind": one.row.kind,
+            "quantity": one.row.quantity,
+            "measured": one.measured,
+            "simulated": one.simulated,
+            "ratio": one.ratio,
+            "note": one.row.note,
+        }
+        for one in found
+    ]
+
+
 def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
     """Return the rows as JSON values."""
     return [
@@ -82,11 +136,15 @@ def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
 
 
 def _notes(results: Sequence[Result]) -> str:
+    return _numbered([one.row.note for one in results])
+
+
+def _numbered(notes: Sequence[str]) -> str:
     """Return a line for each note, with the numbers of its rows."""
     numbers: dict[str, list[str]] = {}
-    for number, one in enumerate(results, 1):
-        if one.row.note:
-            numbers.setdefault(one.row.note, []).append(str(number))
+    for number, note in enumerate(notes, 1):
+        if note:
+            numbers.setdefault(note, []).append(str(number))
     return "\n".join(f"{', '.join(of)}: {note}" for note, of in numbers.items())
 
 

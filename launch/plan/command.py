@@ -76,6 +76,22 @@ ARMED = (
     "--armed/--no-armed", default=True, show_default=True,
     help="Predict armed steps, which `--fusion optimal` has, where a plan can have them.",
 )  # fmt: skip
+@click.option(
+    "--workers",
+    metavar="N,N|N:N",
+    help="Predict the step of every setting for these numbers of workers in place of all else, such as 2,4,64 or "
+    "1:4096 (powers of two), with --cost, --network, or --alpha and --beta; --ranks: among which --cost holds.",
+)
+@click.option(
+    "--late",
+    metavar="FILE|FORM",
+    help="With --workers: lateness of workers in seconds, normal:MEAN,SD, exponential:MEAN, one:RANK,SECONDS, "
+    "random:SECONDS (one random worker in each step), or a CSV file with columns step, rank and seconds.",
+)
+@click.option(
+    "--kineto", metavar="FILE", type=Path,
+    help="TRACE is an execution trace of PyTorch, and this the trace of torch.profiler of the same steps.",
+)  # fmt: skip
 @click.option("--coordination-ms", type=float, help="One coordination round. [default: measured]")
 @click.option("--cycle-time-ms", default=CYCLE_TIME_MS, show_default=True, help="Horovod's cycle time.")
 @click.option("--threshold-mb", default=THRESHOLD_MB, show_default=True, help="Horovod's fusion threshold, MiB.")
@@ -92,6 +108,9 @@ def trace_command(
     cycle_time_ms: float,
     threshold_mb: float,
     network_path: Path | None,
+    workers: str | None,
+    late: str | None,
+    kineto: Path | None,
     **cost_flags: Any,
 ) -> None:
     """Predict from a trace how long each way of merging gradients would take: `paceline plan trace.json`.
@@ -109,20 +128,39 @@ def trace_command(
         raise UserError(f"--threshold-mb {threshold_mb:g} cannot be used.", "Give MiB of at least 0; 0: merge nothing.")
     if horovods is not None and timeline is None:
         raise UserError("--horovod-timeline has a meaning only with --perfetto.", "Add --perfetto FILE.")
+    if late is not None and workers is None:
+        raise UserError("--late has a meaning only with --workers.", "Add --workers N,N.")
     from paceline.collectives import network_file
     from paceline.fusion import from_trace, plan_file, planning, policies
     from paceline.fusion.resolve import resolve
     from paceline.launch.plan import collectives as plan_collectives
     from paceline.launch.plan import remedies as plan_remedies
+    from paceline.launch.plan import scaling as plan_scaling
     from paceline.launch.record import command as record
-    from paceline.predict import collectives
+    from paceline.predict import collectives, execution_trace
 
     chosen = resolve(policy)  # a wrong name is refused before the trace is read
-    recorded = from_trace.load(trace_path)
+    counts = None if workers is None else plan_scaling.numbers(workers)
+    recorded = from_trace.load(trace_path) if kineto is None else execution_trace.load(trace_path, kineto)
     if timeline is not None:
         record.write_timeline(recorded, timeline, horovods)
     measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
     probed = None if network_path is None else network_file.load(network_path)
+    if counts is not None:
+        if output is not None:
+            raise UserError("--workers and --output exclude each other.", "Write the plan of one number of ranks.")
+        scaling = plan_scaling.of_trace(
+            recorded,
+            measured,
+            plan_scaling.network(measured, probed, **cost_flags),
+            coordination_ms,
+            cost_flags["ranks"],
+            late,
+            cycle_time_ms / 1e3,
+            int(threshold_mb * MEGABYTE),
+        )
+        plan_scaling.show(scaling, counts, trace_path, picture, as_json)
+        return
     if probed is not None and cost_flags["algorithm"] is not None:
         constants = {"ranks": probed.ranks, "alpha": probed.alpha_s, "beta": probed.beta_s_per_byte}
         cost_flags |= {name: value for name, value in constants.items() if cost_flags[name] is None}

@@ -78,3 +78,15 @@ def predict_stock(
     threshold_bytes: float,
 ) -> tuple[list[list[int]], Prediction]: ...
 def validate_groups(groups: Sequence[Sequence[int]], n: int) -> None: ...
+def fastest_allreduce(
+    ranks: int, bytes: float, alpha_s: float, message_s: float, beta_s_per_byte: float, gamma_s_per_byte: float
+) -> tuple[int, float]: ...
+def allreduce_time(
+    method: int,
+    ranks: int,
+    bytes: float,
+    alpha_s: float,
+    message_s: float,
+    beta_s_per_byte: float,
+    gamma_s_per_byte: float,
+) -> float: ...

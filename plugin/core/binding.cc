@@ -15,4 +15,5 @@ PYBIND11_MODULE(_core, module) {
   module.attr("MOST_K") = paceline::core::kMostK;
   module.attr("TOGETHER") = paceline::core::kTogether;
   paceline::core::BindPlanner(module);
+  paceline::core::BindCollectives(module);
 }

@@ -9,6 +9,8 @@ namespace paceline::core {
 
 // Cost models, policies and predictions.
 void BindPlanner(pybind11::module_& module);
+// Predicted times of Paceline's collectives.
+void BindCollectives(pybind11::module_& module);
 
 }  // namespace paceline::core
 

@@ -82,10 +82,10 @@ class StepModel:
         ranks = at.measured.ranks
         iteration = at.recorded.iteration
         found = by_pace(
-            remedies(iteration, ranks, at.stock, at._finish_of, at.late_s, armed=True, own=at.own, split=at.split)
+            remedies(iteration, ranks, at.stock, at.finish_of, at.late_s, armed=True, own=at.own, split=at.split)
         )
         # `remedies` simulates Horovod's messages. The error is assumed to be that in the recorded network.
-        simulated_s = self.recorded.iteration.step_s(self._finish_of(self.stock, False)[THRESHOLD])
+        simulated_s = self.recorded.iteration.step_s(self.finish_of(self.stock, False)[THRESHOLD])
         off_s = self.replayed_s - simulated_s
         found = [replace(one, step_s=one.step_s + off_s) if one.flags in HOROVODS_MERGING else one for one in found]
         return [at._not_faster_than_processors(one) if one.ranks == ranks else one for one in found]
@@ -98,7 +98,8 @@ class StepModel:
         """Return the plan of a policy, with the times of its messages."""
         return self._plan(self.stock, policy, armed=policy == OPTIMAL)
 
-    def _finish_of(self, costs: CostModel, armed: bool) -> dict[str, float]:
+    def finish_of(self, costs: CostModel, armed: bool) -> dict[str, float]:
+        """Return the end of a step's messages in seconds, by policy; armed plans use Paceline's own collectives."""
         predicted = self._plan(costs, OPTIMAL, armed).predicted
         return {name: one.finish_s for name, one in predicted.items()}
 

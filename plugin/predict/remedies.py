@@ -100,10 +100,7 @@ def remedies(
         yield Remedy("--exchange split --fusion optimal", split_step_s, ranks, SPLIT)
     every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
-    # Ranks wait for each other, and for messages, at averages only.
-    alone_s = max(0.0, compute_s - late_s)
-    step_s = alone_s + (communication_s(iteration) + compute_s - alone_s) / every
-    yield Remedy("--exchange local", step_s, ranks, local)
+    yield Remedy("--exchange local", local_s(iteration, every, late_s), ranks, local)
     if late_s > 0:
         step_s = max(compute_s, exact[THRESHOLD]) - late_s
         yield Remedy("--exchange majority", step_s, ranks, "late gradients are added to the next step's")
@@ -137,6 +134,15 @@ def _fastest(found: Sequence[Remedy]) -> Remedy | None:
     pace = max((one.pace for one in found), default=0.0)
     near = [one for one in found if one.pace * (1 + LEAST_MERGING_GAIN) >= pace]
     return min(near, key=lambda one: (one.flags.count("-"), OPTIMAL not in one.flags), default=None)
+
+
+def local_s(iteration: Iteration, every: int, late_s: float = 0.0) -> float:
+    """Return the step of the local exchange: ranks wait for each other, and for messages, only every `every` updates.
+
+    `late_s`: the part of the computation that synchronous ranks lose to randomly late ranks.
+    """
+    alone_s = max(0.0, iteration.compute_s - late_s)
+    return alone_s + (communication_s(iteration) + iteration.compute_s - alone_s) / every
 
 
 def on_the_wire(costs: CostModel, share: float) -> CostModel:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paceline.examples.benchmarks.scale.prediction import Constants, fit, time_s, worst_error
+from paceline.examples.benchmarks.scale.prediction import fit, worst_error
 from paceline.examples.benchmarks.scale.systems import ScaleSystem
+from paceline.predict.coordination import Constants, time_s
 
 # Three constants need three numbers of ranks.
 FEWEST_RANKS = 3

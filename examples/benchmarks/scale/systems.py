@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paceline.examples.benchmarks.scale.prediction import Way, disseminated, gathered, ring
+from paceline.predict.coordination import Way, disseminated, gathered, ring
 
 UNCACHED, CACHED, EVENTS, ARMED = "uncached", "cached", "events", "armed"
 # Overrides the environment of the benchmark.

@@ -28,18 +28,7 @@ from paceline.examples.benchmarks.markdown import lines
 from paceline.examples.benchmarks.memory.benchmark import SYSTEMS as MEMORY
 from paceline.examples.benchmarks.memory.benchmark import multiples
 from paceline.examples.benchmarks.networks import models
-from paceline.examples.benchmarks.scale.prediction import (
-    Constants,
-    Work,
-    disseminated,
-    fit,
-    gathered,
-    handled,
-    phases,
-    ring,
-    time_s,
-    worst_error,
-)
+from paceline.examples.benchmarks.scale.prediction import fit, worst_error
 from paceline.examples.benchmarks.scale.simulated import simulate
 from paceline.examples.benchmarks.scale.systems import SYSTEMS
 from paceline.examples.benchmarks.scale.systems import SYSTEMS as SCALE
@@ -51,6 +40,16 @@ from paceline.examples.benchmarks.training import local
 from paceline.examples.benchmarks.training.codecs import CODINGS
 from paceline.examples.benchmarks.training.uneven import SYSTEMS as UNEVEN
 from paceline.launch.intervals import Interval, median_interval
+from paceline.predict.coordination import (
+    Constants,
+    Work,
+    disseminated,
+    gathered,
+    handled,
+    phases,
+    ring,
+    time_s,
+)
 
 LOCAL = ("many", "many-wrapper", "many-unmodified", "collectives-small")
 TABLES: dict[str, Any] = {"pipeline": STAGES, "coordination": SCALE, "skew": SKEW, "codecs": CODINGS, "uneven": UNEVEN}

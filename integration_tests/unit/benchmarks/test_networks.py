@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from paceline.errors import UserError
 from paceline.examples import characters_lengths
-from paceline.examples.benchmarks import delays
+from paceline.examples.benchmarks import delays, pace
 from paceline.examples.benchmarks.harness.turns import Limits
 from paceline.examples.benchmarks.networks.computing import ComputingNetwork
 from paceline.examples.benchmarks.networks.models import MODELS, find
@@ -180,14 +181,30 @@ def test_pace_sleeps_for_computing_and_delay_and_leaves_the_first_steps_out(monk
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    pace = Pace(lambda step: 30.0 if step < UNMEASURED else 10.0)
+    found = Pace(lambda step: 30.0 if step < UNMEASURED else 10.0)
     with pytest.raises(ValueError, match="no step was made"):
-        pace.steps_per_s()
-    pace.compute(10.0)
-    assert slept == [0.04] and pace.steps_per_s() == pytest.approx(25.0)
+        found.steps_per_s()
+    found.compute(10.0)
+    assert slept == [0.04] and found.steps_per_s() == pytest.approx(25.0)
     for _ in range(UNMEASURED - 1 + 20):
-        pace.compute(10.0)
-    assert pace.steps_per_s() == pytest.approx(50.0)
+        found.compute(10.0)
+    assert found.steps_per_s() == pytest.approx(50.0)
+
+
+def test_pace_takes_lateness_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Recorded computations of a rank, scaled to the compute time: half of it, then twice as long."""
+    (tmp_path / "late.csv").write_text("step,rank,forward_s\n0,0,1\n0,1,2\n1,0,2\n1,1,4\n")
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=0)
+    pace.add_arguments(parser)
+    chosen = parser.parse_args(["--compute-ms", "100", "--late", str(tmp_path / "late.csv")])
+    for rank in (0, 1):
+        of_rank = pace.of(chosen, rank, 2)
+        for _ in range(3):
+            of_rank.compute(chosen.compute_ms)
+    assert slept == pytest.approx([0.05, 0.1, 0.05, 0.1, 0.2, 0.1])
 
 
 def test_batches_have_pieces_of_similar_length() -> None:

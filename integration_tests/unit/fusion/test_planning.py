@@ -280,7 +280,7 @@ def test_costs_that_make_no_sense(made: Callable[[], object], words: str) -> Non
 
 def test_example_in_the_documents() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guides" / "planning.md").read_text()
-    example = page.partition("```python\n")[2].partition("```")[0]
+    example = page.partition("## Policies of your own")[2].partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
     exec(compile(example.replace('@register("halves")', ""), "planning.md", "exec"), names)
     assert planned(names["halves"]).named_groups == [["third"], ["second", "first"]]

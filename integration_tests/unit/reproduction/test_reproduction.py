@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 from integration_tests.support.packages import ROOT
 from paceline.errors import UserError
-from paceline.examples.reproduction import command, page, papers
+from paceline.examples.reproduction import command, own, page, papers
 from paceline.examples.reproduction.googlenet import googlenet
 from paceline.examples.reproduction.measured import Cell
 from paceline.examples.reproduction.rows import CHANGED, EXPLAINED_ABOVE, Mark, Missed, Row, result
@@ -27,6 +28,15 @@ def test_every_row_is_within_its_tolerance_or_is_a_known_miss_with_a_reason(row:
     assert row.note or not (row.missed or row.fitted or abs(found.off) > EXPLAINED_ABOVE)
 
 
+def test_our_own_rows_are_simulated_within_the_limits_or_have_a_reason() -> None:
+    found = papers.own_results()
+    assert median(one.off for one in found) <= own.MEDIAN_WITHIN
+    for one in found:
+        assert one.row.note or one.off <= own.WORST_WITHIN, (one.row.quantity, one.ratio)
+    kinds = {one.row.kind for one in found}
+    assert len(kinds) == 9 and len({(one.row.kind, one.row.quantity) for one in found}) == len(found)
+
+
 def test_no_quantity_is_given_twice_and_every_paper_has_rows_that_may_be_criteria() -> None:
     for paper in papers.PAPERS:
         names = [row.quantity for row in paper.rows]
@@ -38,7 +48,7 @@ def test_no_quantity_is_given_twice_and_every_paper_has_rows_that_may_be_criteri
 
 def test_page_is_what_the_command_writes() -> None:
     command = "python -m examples.reproduction --output docs/measurements/reproduction.md"
-    assert PAGE.read_text() == page.page(papers.results()), command
+    assert PAGE.read_text() == page.page(papers.results(), papers.own_results()), command
 
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -56,6 +66,8 @@ def test_command_prints_tables_or_json_and_writes_the_page(capsys: pytest.Captur
     code, out, _ = _run(capsys, "--json")
     assert code == 0
     found = json.loads(out)
+    ours = found.pop(own.NAME)
+    assert len(ours) == len(papers.own_results()) and all(row["ratio"] > 0 for row in ours)
     assert [len(rows) for rows in found.values()] == [len(paper.rows) for paper in papers.PAPERS]
     assert all(row["verdict"] != CHANGED for rows in found.values() for row in rows)
     code, _, err = _run(capsys, "--output", str(tmp_path / "nowhere" / "page.md"))
