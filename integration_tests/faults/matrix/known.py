@@ -1,0 +1,51 @@
+"""Faults of Paceline that are known: the problems that a case may have, and nothing else.
+
+The list is strict: a case that has none of its known problems any more fails, so that its line is removed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from integration_tests.faults.matrix.cases import Case
+from integration_tests.faults.matrix.sentences import Action, Moment
+from integration_tests.faults.matrix.verdict import OWN
+
+
+@dataclass(frozen=True)
+class Known:
+    """Cases and the pattern of all their problems."""
+
+    reason: str
+    matches: Callable[[Case], bool]
+    problem: str
+
+
+KNOWN = (
+    Known(
+        "a rank that leaves with an exception does not tell the others which rank it is: Horovod's text names none",
+        lambda case: case.fault.action in OWN,
+        r"had an error that names no rank: .*has been shut down",
+    ),
+    Known(
+        "Horovod's text about different shapes names no ranks, and no tensor of hvd.allreduce",
+        lambda case: case.fault.action is Action.SHAPE,
+        r"does not name (the tensor|rank)",
+    ),
+)
+
+
+def unknown(case: Case, problems: list[str]) -> tuple[list[str], str]:
+    """Return the problems that are not known, and the reason of those that are ("" if there are none)."""
+    (known, *_) = [*(one for one in KNOWN if one.matches(case)), None]
+    if known is None:
+        return problems, ""
+    left = [one for one in problems if re.search(known.problem, one, re.DOTALL) is None]
+    return left, known.reason if len(left) < len(problems) else ""
+
+
+def passes_unexpectedly(case: Case, problems: list[str]) -> bool:
+    """True if the case is on the list and has no problem."""
+    return not problems and any(one.matches(case) for one in KNOWN) and case.fault.moment is not Moment.SHUTDOWN
