@@ -13,6 +13,8 @@ GLOO_LIMIT_S = 30
 # A rank that stops answers no question; the ranks that ask wait this long for it (core/failure/liveness_check.h).
 ANSWER_LIMIT_S = 3
 LINK_LIMIT_S = 8
+# Gloo waits this many times its limit for a connection.
+CONNECT_FACTOR = 5
 # Longer than any wait between two gradients, shorter than STOPPED_LIMIT_S.
 PAUSE_S = 1.0
 STEPS = 9
@@ -53,7 +55,7 @@ class Case:
     def limit_s(self) -> float:
         """Seconds from the fault within which every survivor must have its error."""
         if self.fault.moment is Moment.INIT:  # a rank that never comes is as one that comes late
-            return STOPPED_LIMIT_S
+            return CONNECT_FACTOR * STOPPED_LIMIT_S
         if self.fault.action is Action.STOP:
             return STOPPED_LIMIT_S + ANSWER_LIMIT_S
         return 2.0 * LINK_LIMIT_S if self.fault.action is Action.CUT else 1.0

@@ -16,23 +16,35 @@ from integration_tests.faults.matrix.verdict import OWN
 
 @dataclass(frozen=True)
 class Known:
-    """Cases and the pattern of all their problems."""
+    """Cases and the pattern of all their problems. `always`: each of these cases has them."""
 
     reason: str
     matches: Callable[[Case], bool]
     problem: str
+    always: bool = True
 
 
 KNOWN = (
     Known(
         "a rank that leaves with an exception does not tell the others which rank it is: Horovod's text names none",
-        lambda case: case.fault.action in OWN,
-        r"had an error that names no rank: .*has been shut down",
+        lambda case: (
+            case.fault.action in OWN
+            and case.fault.moment is not Moment.INIT
+            # A stage tells the others if its pipeline was at work.
+            and not (case.exchange == "stages" and case.fault.moment in (Moment.ENQUEUE, Moment.MESSAGE))
+        ),
+        r"had an error that names no rank: .*(has been|was) shut down",
     ),
     Known(
         "Horovod's text about different shapes names no ranks, and no tensor of hvd.allreduce",
         lambda case: case.fault.action is Action.SHAPE,
         r"does not name (the tensor|rank)",
+    ),
+    Known(
+        "of a rank that is lost while ranks connect, Gloo reports the address of a connection",
+        lambda case: case.fault.moment is Moment.INIT and case.fault.action is not Action.SHAPE,
+        r"had an error that names no rank: Rank \d+ of \d+ could not connect",
+        always=False,
     ),
 )
 
@@ -48,4 +60,6 @@ def unknown(case: Case, problems: list[str]) -> tuple[list[str], str]:
 
 def passes_unexpectedly(case: Case, problems: list[str]) -> bool:
     """True if the case is on the list and has no problem."""
-    return not problems and any(one.matches(case) for one in KNOWN) and case.fault.moment is not Moment.SHUTDOWN
+    if case.fault.moment is Moment.SHUTDOWN:  # the others may have finished before
+        return False
+    return not problems and any(one.matches(case) and one.always for one in KNOWN)

@@ -87,6 +87,7 @@ def _train(rank: int, size: int, case: Case, injector: Injector, report: Report,
                 injector.act(checkpoint="half written")
     training.drain()
     report.off = training.off(report.steps)
+    training.end()
     if injector.is_at(Moment.SHUTDOWN):
         _inside(injector, "shutdown", training.hvd.shutdown)
     training.hvd.shutdown()

@@ -102,3 +102,8 @@ class StagesTraining:
         accumulate(alone, sgd, [self._batch(step) for step in range(steps)], MICRO_BATCHES)
         wanted = [one.detach().numpy() for one in alone.state_dict().values()]
         return max(float(abs(one - other).max()) for one, other in zip(found, wanted, strict=True))
+
+    def end(self) -> None:
+        """Close the pipeline; rank 0 may still receive the stages of others, which must not shut down before."""
+        self._pipeline.close()
+        hvd.barrier()

@@ -46,8 +46,14 @@ RULES = (
         lambda action, moment, exchange, framework: (moment is Moment.ROUND) and exchange != "partial",
     ),
     Rule(
-        "plans merge gradients, which local exchanges and stages do not send",
-        lambda action, moment, exchange, framework: moment is Moment.PLAN and exchange in ("local", "stages"),
+        "ranks connect before they know an exchange",
+        lambda action, moment, exchange, framework: (
+            moment is Moment.INIT and exchange != "sync" and action is not Action.SHAPE
+        ),
+    ),
+    Rule(
+        "plans merge gradients; local exchanges and stages send none, split exchanges send whole buckets",
+        lambda action, moment, exchange, framework: moment is Moment.PLAN and exchange in ("local", "split", "stages"),
     ),
     Rule(
         "Keras gets all gradients in one call, which enters the negotiation at once",

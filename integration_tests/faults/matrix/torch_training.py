@@ -107,3 +107,6 @@ class TorchTraining:
 
     def off(self, steps: int) -> float:
         return off_from_expected(self.weights(), self._case.size, steps)
+
+    def end(self) -> None:
+        """Nothing: shutdown() makes the updates that are left."""

@@ -40,9 +40,10 @@ def expected(size: int, steps: int) -> float:
 
 
 def gradient_names(hand: ByHand) -> list[str]:
-    """Names of the messages of the gradients, without those that the wrapper exchanges before the first one."""
-    found = sorted(name for name in hand.names(LABEL) if re.search(r"[._]\d$", name))
-    assert len(found) == len(ELEMENTS), hand.names("")
+    """Names of the messages of each step, without those that ranks exchange once, such as before the first step."""
+    once = r"\.layouts$|paceline\.(agree|drain)\b"
+    found = sorted(name for name in hand.names(LABEL) if re.search(once, name) is None)
+    assert len(found) > 1, hand.names("")
     return found
 
 
@@ -63,6 +64,10 @@ class Training(Protocol):
 
     def weights(self) -> list[np.ndarray[Any, Any]]:
         """All weights of the model; of stages only on rank 0. Call it on all ranks, after a drain."""
+        ...
+
+    def end(self) -> None:
+        """Close what must be closed before Horovod is shut down."""
         ...
 
     def off(self, steps: int) -> float:

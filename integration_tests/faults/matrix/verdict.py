@@ -18,7 +18,7 @@ OVER_LIMIT_S = 1.0
 OWN = {Action.EXCEPTION: "Broken", Action.MEMORY: "MemoryError", Action.INTERRUPT: "KeyboardInterrupt"}
 # Faults that cost no rank: all ranks go on with right numbers.
 HARMLESS = (Action.PAUSE, Action.DISK, Action.SLOW)
-_BLAMED = re.compile(r"Rank (\d+) (?:died|\(process|could not go on|has left|failed)")
+_BLAMED = re.compile(r"[Rr]ank (\d+) (?:died|\(process|could not go on|has not connected)|Stage (\d+) failed")
 
 
 @dataclass
@@ -113,7 +113,7 @@ def _wrong_survivor(case: Case, report: Report, verdict: Verdict, found: Outcome
         wrong.append(f"rank {report.rank} had its error after {seconds:.1f} s, limit {case.limit_s:g} s")
     if fault.action is Action.SHAPE:
         return wrong + _wrong_shape_error(case, report)
-    blamed = {int(one) for one in _BLAMED.findall(report.text)}
+    blamed = {int(one or other) for one, other in _BLAMED.findall(report.text)}
     if blamed != {fault.victim}:
         wrong.append(f"rank {report.rank} had an error that names {sorted(blamed) or 'no rank'}: {report.text}")
     return wrong
