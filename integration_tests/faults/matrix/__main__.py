@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from integration_tests.faults.matrix import jobs
+from integration_tests.faults.matrix import jobs, links
 from integration_tests.faults.matrix.cases import Case
 from integration_tests.faults.matrix.known import passes_unexpectedly, unknown
 from integration_tests.faults.matrix.sentences import Action, Moment, parse
@@ -35,7 +36,8 @@ _OUTPUT_CHARACTERS = 6000
 def run_case(case: Case) -> Line:
     """Run and judge one case."""
     begin_s = time.monotonic()
-    found = jobs.run(case)
+    run = links.run if case.fault.action in (Action.CUT, Action.SLOW) else jobs.run
+    found = run(case)
     verdict = judge(case, found)
     left, known = unknown(case, verdict.problems)
     if passes_unexpectedly(case, verdict.problems):
@@ -51,7 +53,7 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
     """Cases that the arguments select."""
     found = [
         case
-        for case in cases(arguments.seed)
+        for case in (*cases(arguments.seed), *(links.cases() if os.getuid() == 0 else ()))
         if arguments.only in ("", case.exchange)
         and arguments.framework in ("", case.framework)
         and arguments.action in ("", case.fault.action.name.lower())

@@ -22,6 +22,8 @@ WAIT_LIMIT_S = 20.0
 # The others have called the library; this later they wait in it.
 SETTLED_S = 0.05
 MARK = "happened.json"
+# A request for a fault outside the ranks, which leaves the mark.
+ASKED = "asked.json"
 # Bytes moved by this process after which a large message has begun.
 BEGUN_BYTES = 400_000
 
@@ -58,7 +60,7 @@ class Injector:
         self._until(lambda: all((self._folder / f"{place}.{one}").exists() for one in others), f"ranks at {place}")
 
     def wait_for_mark(self) -> None:
-        """Wait on another rank until the fault has happened."""
+        """Wait until the fault has happened."""
         self._until((self._folder / MARK).exists, "the fault")
 
     @staticmethod
@@ -91,7 +93,11 @@ class Injector:
         """Let the fault happen to this rank. `found`: facts for the mark."""
         self.done = True
         action = self.case.fault.action
-        self._mark(found)
+        if action in (Action.CUT, Action.SLOW):
+            self._write(ASKED, found)
+            self.wait_for_mark()
+            return
+        self._write(MARK, {"time_s": time.monotonic(), **found})
         if action is Action.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         elif action in (Action.STOP, Action.PAUSE):
@@ -118,10 +124,10 @@ class Injector:
         self.done = True
         threading.Thread(target=run, daemon=True).start()
 
-    def _mark(self, found: dict[str, object]) -> None:
-        new = self._folder / f"{MARK}.new"
-        new.write_text(json.dumps({"time_s": time.monotonic(), **found}))
-        new.rename(self._folder / MARK)
+    def _write(self, name: str, found: dict[str, object]) -> None:
+        new = self._folder / f"{name}.new"
+        new.write_text(json.dumps(found))
+        new.rename(self._folder / name)
 
 
 def _use_up_memory() -> None:

@@ -34,7 +34,6 @@ BEGIN_LIMIT_S = 90.0
 HANG_LIMIT_S = 60.0
 # Two checkpoints, of large gradients, too; and a history.
 DISK_BYTES = 48 << 20
-HISTORY = "history"
 
 
 @dataclass
@@ -66,35 +65,46 @@ def run(case: Case) -> Outcome:
     """Run a case in a world of its own."""
     with tempfile.TemporaryDirectory(prefix="matrix-") as name:
         folder = Path(name)
-        with _disk(case, folder / "disk") as disk:
-            found = _run(case, folder)
-            found.checkpoint, found.checkpoint_off = _checkpoint(folder / CHECKPOINT, case)
-            found.violations = _violations(_history(case, folder, disk))
+        with _disk(case, folder / "disk"):
+            # On the disk that is filled.
+            history = folder / ("disk" if case.fault.action is Action.DISK else "") / "history"
+            return collected(case, folder, history, _run(case, folder, history))
+
+
+def variables(case: Case, history: Path) -> dict[str, str]:
+    """Environment of the ranks."""
+    return {"PACELINE_HISTORY": str(history), **(ARMED if case.armed else {})}
+
+
+def collected(case: Case, folder: Path, history: Path, found: Outcome) -> Outcome:
+    """Add what the ranks have written to `folder` and to the history."""
+    if (folder / MARK).exists():
+        found.mark = json.loads((folder / MARK).read_text())
+    for path in folder.glob("report.*.json"):
+        report = msgspec.json.decode(path.read_bytes(), type=Report)
+        found.reports[report.rank] = report
+    found.checkpoint, found.checkpoint_off = _checkpoint(folder / CHECKPOINT, case)
+    found.violations = _violations(history)
     return found
 
 
 @contextlib.contextmanager
-def _disk(case: Case, folder: Path) -> Iterator[Path]:
+def _disk(case: Case, folder: Path) -> Iterator[None]:
     """The folder of checkpoints; a file system of its own if the fault fills it."""
     folder.mkdir()
     if case.fault.action is not Action.DISK:
-        yield folder
+        yield
         return
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], check=True, timeout=20)
     try:
-        yield folder
+        yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=20)
 
 
-def _history(case: Case, folder: Path, disk: Path) -> Path:
-    """Folder of the history: on the disk that is filled, unless that disk is for checkpoints."""
-    return disk / HISTORY if case.fault.action is Action.DISK else folder / HISTORY
-
-
-def _run(case: Case, folder: Path) -> Outcome:
+def _run(case: Case, folder: Path, history: Path) -> Outcome:
     victim, action = case.fault.victim, case.fault.action
-    env = {"PACELINE_HISTORY": str(_history(case, folder, folder / "disk")), **(ARMED if case.armed else {})}
+    env = variables(case, history)
     frameworks: tuple[str, ...] = ("torch",)
     if case.framework == "keras":
         env["KERAS_BACKEND"] = case.backend
@@ -121,7 +131,7 @@ def _run(case: Case, folder: Path) -> Outcome:
         ended = [*answers, *gone] if action is Action.KILL else [*answers]
         found.hung = sorted(set(range(case.size)) - set(ended))
         if found.hung:
-            found.stacks = world.report({rank: ("ok", None) for rank in ended}, HANG_LIMIT_S)
+            found.stacks = world.report(dict.fromkeys(ended, ("ok", None)), HANG_LIMIT_S)
         found.output = "".join(
             f"--- rank {rank}\n{world._log(rank).read_text(errors='replace')}" for rank in range(case.size)
         )
@@ -129,11 +139,6 @@ def _run(case: Case, folder: Path) -> Outcome:
     finally:
         world.end()
     found.left += _of_sessions(pids)
-    if (folder / MARK).exists():
-        found.mark = json.loads((folder / MARK).read_text())
-    for path in folder.glob("report.*.json"):
-        report = msgspec.json.decode(path.read_bytes(), type=Report)
-        found.reports[report.rank] = report
     return found
 
 

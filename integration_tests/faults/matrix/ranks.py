@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import pickle
 import signal
 import sys
 import time
@@ -142,7 +143,7 @@ def _soon(begun_s: float) -> dict[str, object]:
 
 
 def _save(path: Path, weights: list[Any], injector: Injector, due: bool, report: Report) -> None:
-    """Write a checkpoint: a new file that replaces the last one when it is complete. A full disk costs this one only."""
+    """Write a checkpoint: a new file that replaces the last one when it is complete."""
     data = io.BytesIO()
     np.savez(data, steps=report.steps, **{f"w{number}": one for number, one in enumerate(weights)})
     written, new = data.getvalue(), path.with_suffix(".new")
@@ -161,3 +162,14 @@ def _save(path: Path, weights: list[Any], injector: Injector, due: bool, report:
         new.replace(path)
     except OSError as error:
         report.notes += f"checkpoint {path.name} of step {report.steps} was not written: {error}. "
+
+
+def main() -> None:
+    """Run a case as a process that a launcher has started; the folder has the case."""
+    folder = sys.argv[1]
+    case = pickle.loads((Path(folder) / "case.pickle").read_bytes())
+    run(int(os.environ["HOROVOD_RANK"]), case.size, case, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -45,7 +45,17 @@ class Line:
 
 def table(lines: Sequence[Line]) -> Table:
     """Summary by action, and of all."""
-    columns = "action", "cases", "happened", "failed", "known", "hung", "left behind", "violations", "worst time to error"
+    columns = (
+        "action",
+        "cases",
+        "happened",
+        "failed",
+        "known",
+        "hung",
+        "left behind",
+        "violations",
+        "worst time to error",
+    )
     made = Table(*columns)
     for action in Action:
         chosen = [line for line in lines if line.case.fault.action is action]

@@ -73,8 +73,7 @@ RULES = (
         "a shape is changed where a tensor is submitted: in a step, or before the first one",
         lambda action, moment, exchange, framework: (
             action is Action.SHAPE
-            and moment
-            not in (Moment.ENQUEUE, Moment.MESSAGE, Moment.ARMED, Moment.ROUND, Moment.INIT)
+            and moment not in (Moment.ENQUEUE, Moment.MESSAGE, Moment.ARMED, Moment.ROUND, Moment.INIT)
         ),
     ),
     Rule(

@@ -91,7 +91,9 @@ def _wrong_victim(case: Case, report: Report) -> list[str]:
         # Its own error; or, if the interruption came in a wait, an error that the library made of it.
         return [] if report.error == OWN[action] else [f"the victim had {report.error or 'no error'}: {report.text}"]
     if action is Action.STOP:
-        return [] if report.error or _may_finish(case) else ["the victim, which had stopped, finished as if nothing was"]
+        return (
+            [] if report.error or _may_finish(case) else ["the victim, which had stopped, finished as if nothing was"]
+        )
     return [] if report.error else ["the victim had no error"]
 
 
