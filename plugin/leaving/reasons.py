@@ -59,6 +59,12 @@ def failed() -> bool:
     return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
+def error() -> BaseException | None:
+    """Return the exception by which this rank leaves; None if it leaves by its end or by sys.exit()."""
+    found = getattr(sys, "last_value", None) if _exiting else sys.exc_info()[1]
+    return None if isinstance(found, SystemExit) else found
+
+
 def resetting() -> bool:
     """Return True if elastic training shuts down to restart, maybe with other ranks: no rank has finished."""
     frame = sys._getframe()

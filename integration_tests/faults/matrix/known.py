@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from integration_tests.faults.matrix.cases import Case
 from integration_tests.faults.matrix.sentences import Action, Moment
-from integration_tests.faults.matrix.verdict import OWN
 
 
 @dataclass(frozen=True)
@@ -25,16 +24,6 @@ class Known:
 
 
 KNOWN = (
-    Known(
-        "a rank that leaves with an exception does not tell the others which rank it is: Horovod's text names none",
-        lambda case: (
-            case.fault.action in OWN
-            and case.fault.moment is not Moment.INIT
-            # A stage tells the others if its pipeline was at work.
-            and not (case.exchange == "stages" and case.fault.moment in (Moment.ENQUEUE, Moment.MESSAGE))
-        ),
-        r"had an error that names no rank: .*(has been|was) shut down",
-    ),
     Known(
         "Horovod's text about different shapes names no ranks, and no tensor of hvd.allreduce",
         lambda case: case.fault.action is Action.SHAPE,
