@@ -2,6 +2,7 @@
 
     python -m integration_tests.faults.matrix --cases 20
     python -m integration_tests.faults.matrix --only armed --action kill --ranks 4
+    python -m integration_tests.faults.matrix --output results.jsonl; python -m integration_tests.faults.matrix --merge results.jsonl
     python -m integration_tests.faults.matrix --sentence "at step 7 kill rank 1 in a message" --only sync
 
 Exits with 1 if a case has a problem: a rank that hung or had no error, an error that names no rank or another one or
@@ -18,14 +19,16 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 
-from integration_tests.faults.matrix import jobs, links
+from integration_tests.faults.matrix import elastic, jobs, links
 from integration_tests.faults.matrix.cases import Case
+from integration_tests.faults.matrix.effects import page_table
 from integration_tests.faults.matrix.known import passes_unexpectedly, unknown
 from integration_tests.faults.matrix.sentences import Action, Moment, parse
-from integration_tests.faults.matrix.summary import Line, table
+from integration_tests.faults.matrix.summary import Line, merged, table, written
 from integration_tests.faults.matrix.table import EXCHANGES, cases
 from integration_tests.faults.matrix.verdict import judge
 from integration_tests.support.ranks import end_all
@@ -36,9 +39,12 @@ _OUTPUT_CHARACTERS = 6000
 def run_case(case: Case) -> Line:
     """Run and judge one case."""
     begin_s = time.monotonic()
-    run = links.run if case.fault.action in (Action.CUT, Action.SLOW) else jobs.run
-    found = run(case)
-    verdict = judge(case, found)
+    if case.fault.moment is Moment.RESET:
+        found, verdict = elastic.run(case)
+    else:
+        run = links.run if case.fault.action in (Action.CUT, Action.SLOW) else jobs.run
+        found = run(case)
+        verdict = judge(case, found)
     left, known = unknown(case, verdict.problems)
     if passes_unexpectedly(case, verdict.problems):
         left = ["the case is in known.py, and passes: remove its line there"]
@@ -53,7 +59,7 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
     """Cases that the arguments select."""
     found = [
         case
-        for case in (*cases(arguments.seed), *(links.cases() if os.getuid() == 0 else ()))
+        for case in (*cases(arguments.seed), *elastic.cases(), *(links.cases() if os.getuid() == 0 else ()))
         if arguments.only in ("", case.exchange)
         and arguments.framework in ("", case.framework)
         and arguments.action in ("", case.fault.action.name.lower())
@@ -74,7 +80,7 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
     return found[arguments.part :: arguments.parts]
 
 
-def run_all(found: Iterable[Case], console: Console, verbose: bool = True, minutes: float = math.inf) -> list[Line]:
+def run_all(found: Iterable[Case], console: Console, verbose: bool, minutes: float, output: Path | None) -> list[Line]:
     """Run cases one after the other, with a line for each. `minutes`: the last case begins before that."""
     lines = []
     end_s = time.monotonic() + 60 * minutes
@@ -83,6 +89,8 @@ def run_all(found: Iterable[Case], console: Console, verbose: bool = True, minut
             break
         line = run_case(case)
         lines.append(line)
+        if output is not None:
+            written([line], output)
         console.print(str(line), markup=False, highlight=False, soft_wrap=True)
         if line.details and verbose:
             console.print(line.details, markup=False, highlight=False, soft_wrap=True)
@@ -103,9 +111,21 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no case after this time")
     parser.add_argument("--sentence", default="", help="this fault only")
     parser.add_argument("--brief", action="store_true", help="without the output of ranks")
+    parser.add_argument("--output", type=Path, help="append results to this file, a line of JSON for each")
+    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="run nothing; sum up these files")
+    parser.add_argument(
+        "--page", action="store_true", help="with --merge: print the table of docs/developers/faults.md"
+    )
     arguments, console = parser.parse_args(), Console(width=160)
+    if arguments.merge:
+        lines = merged(arguments.merge)
+        if arguments.page:
+            sys.stdout.write(page_table(lines))
+        else:
+            console.print(table(lines))
+        return 1 if any(line.problems for line in lines) else 0
     try:
-        lines = run_all(chosen(arguments), console, not arguments.brief, arguments.minutes)
+        lines = run_all(chosen(arguments), console, not arguments.brief, arguments.minutes, arguments.output)
     finally:
         end_all()
     console.print(table(lines))

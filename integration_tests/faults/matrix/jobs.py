@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,21 +135,21 @@ def _run(case: Case, folder: Path, history: Path) -> Outcome:
         found.output = "".join(
             f"--- rank {rank}\n{world._log(rank).read_text(errors='replace')}" for rank in range(case.size)
         )
-        found.left = _of_sessions(pids, but=pids)
+        found.left = running(lambda pid, _: pid not in pids and os.getsid(pid) in pids)
     finally:
         world.end()
-    found.left += _of_sessions(pids)
+    found.left += running(lambda pid, _: os.getsid(pid) in pids)
     return found
 
 
-def _of_sessions(sessions: list[int], but: list[int] = ()) -> list[str]:  # type: ignore[assignment]
-    """Describe the processes of these sessions, each of which was a rank's."""
+def running(chosen: Callable[[int, str], bool]) -> list[str]:
+    """Describe the processes, by number and command, for which `chosen` is true."""
     found = []
     for process in psutil.process_iter(["pid", "cmdline"]):
         with contextlib.suppress(ProcessLookupError, psutil.Error):
-            zombie = process.status() == psutil.STATUS_ZOMBIE
-            if process.pid not in but and not zombie and os.getsid(process.pid) in sessions:
-                found.append(f"{process.pid}: {' '.join(process.info['cmdline'] or ['?'])}")
+            command = " ".join(process.info["cmdline"] or ["?"])
+            if process.status() != psutil.STATUS_ZOMBIE and chosen(process.pid, command):
+                found.append(f"{process.pid}: {command}")
     return found
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
 from integration_tests.faults.matrix.cases import Case
-from integration_tests.faults.matrix.sentences import Action
+from integration_tests.faults.matrix.sentences import Action, parse
 
 
 @dataclass
@@ -36,11 +39,36 @@ class Line:
     took_s: float
     details: str = ""
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """The result as one line of a file, for `merged` and the page of faults."""
+        own = {name: value for name, value in vars(self).items() if name not in ("case", "details")}
+        names = {name: getattr(self.case, name) for name in ("exchange", "framework", "backend", "size")}
+        return {**names, "sentence": str(self.case.fault), **own}
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Line:
+        """Read a line of a file."""
+        values = dict(row)
+        names = {name: values.pop(name) for name in ("exchange", "framework", "backend", "size")}
+        return cls(Case(parse(values.pop("sentence")), **names), **values)
+
     def __str__(self) -> str:
         verdict = "FAILED" if self.problems else "known " if self.known else "ok    "
         after = "no error" if self.worst_s is None else f"{self.worst_s:.3f} s"
         problems = "".join(f"\n    {one}" for one in self.problems)
         return f"{verdict} {after:>9} ({self.took_s:4.1f} s)  {self.case}{problems}"
+
+
+def written(lines: Sequence[Line], path: Path) -> None:
+    """Append results to a file, a line of JSON for each."""
+    with path.open("a") as file:
+        file.writelines(json.dumps(line.row) + "\n" for line in lines)
+
+
+def merged(paths: Sequence[Path]) -> list[Line]:
+    """Results of several runs."""
+    return [Line.of_row(json.loads(line)) for path in paths for line in path.read_text().splitlines()]
 
 
 def table(lines: Sequence[Line]) -> Table:
