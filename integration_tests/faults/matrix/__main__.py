@@ -2,7 +2,7 @@
 
     python -m integration_tests.faults.matrix --cases 20
     python -m integration_tests.faults.matrix --only armed --action kill --ranks 4
-    python -m integration_tests.faults.matrix --output results.jsonl; python -m integration_tests.faults.matrix --merge results.jsonl
+    python -m integration_tests.faults.matrix --merge FILE ...      (sums up what runs with --output FILE have written)
     python -m integration_tests.faults.matrix --sentence "at step 7 kill rank 1 in a message" --only sync
 
 Exits with 1 if a case has a problem: a rank that hung or had no error, an error that names no rank or another one or

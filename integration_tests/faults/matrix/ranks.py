@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,18 +115,18 @@ def _begun(rank: int, size: int, case: Case, injector: Injector) -> tuple[Traini
     return training, training.begin()
 
 
-def _inside(injector: Injector, place: str, call: Any) -> None:
+def _inside(injector: Injector, place: str, call: Callable[[], Any]) -> None:
     """Call a function of the library in which the fault happens.
 
     Before an even step of the sentence the victim has not called it when the fault happens, and the others wait in it.
-    Before an odd one the victim is in it, if the fault is a signal.
+    Before an odd one the victim is in it, if the fault is a signal and the function communicates.
     """
-    fault = injector.case.fault
-    by_signal = fault.action in (Action.KILL, Action.STOP, Action.PAUSE, Action.INTERRUPT)
-    alone = by_signal and fault.step % 2 == 1
+    case = injector.case
+    by_signal = case.fault.action in (Action.KILL, Action.STOP, Action.PAUSE, Action.INTERRUPT)
+    communicates = case.fault.moment is not Moment.DRAIN or case.exchange not in ("sync", "armed", "split")
+    alone = by_signal and communicates and case.fault.step % 2 == 1
     if injector.victim and alone:
-        begun_s = time.monotonic()
-        injector.act_in_thread(lambda: _soon(begun_s))
+        injector.act_in_thread(lambda: _soon(case.fault.moment))
     elif injector.victim:
         injector.wait_for(place)
         time.sleep(SETTLED_S)
@@ -137,9 +138,11 @@ def _inside(injector: Injector, place: str, call: Any) -> None:
     call()
 
 
-def _soon(begun_s: float) -> dict[str, object]:
-    time.sleep(SETTLED_S)
-    return {"called_for_s": time.monotonic() - begun_s}
+def _soon(moment: Moment) -> dict[str, object]:
+    """Wait until the other thread is in the library; the ranks agree on their end within milliseconds."""
+    wait_s = 0.001 if moment is Moment.SHUTDOWN else SETTLED_S
+    time.sleep(wait_s)
+    return {"after_s": wait_s}
 
 
 def _save(path: Path, weights: list[Any], injector: Injector, due: bool, report: Report) -> None:

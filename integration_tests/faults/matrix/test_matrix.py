@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ _KILL = Case(Fault(4, Action.KILL, 1, Moment.ENQUEUE), "sync", "torch", "", 3)
 _NAMED = "Gradient of 'fault.0': Rank 1 died: process 7 on host vm ended"
 
 
-def _killed(**changes: object) -> Outcome:
+def _killed(**changes: Any) -> Outcome:
     survivors = {rank: Report(rank, "HorovodInternalError", _NAMED, 10.1) for rank in (0, 2)}
     return dataclasses.replace(Outcome({"time_s": 10.0}, survivors, checkpoint=3), **changes)
 

@@ -88,13 +88,14 @@ def _wrong_victim(case: Case, report: Report) -> list[str]:
     if action in HARMLESS:
         return [f"the victim raised {report.error}: {report.text}"] if report.error else []
     if action in OWN:
-        # Its own error; or, if the interruption came in a wait, an error that the library made of it.
+        if not report.error and _may_finish(case):
+            return []
         return [] if report.error == OWN[action] else [f"the victim had {report.error or 'no error'}: {report.text}"]
     if action is Action.STOP:
         return (
             [] if report.error or _may_finish(case) else ["the victim, which had stopped, finished as if nothing was"]
         )
-    return [] if report.error else ["the victim had no error"]
+    return [] if report.error or _may_finish(case) else ["the victim had no error"]
 
 
 def _may_finish(case: Case) -> bool:
