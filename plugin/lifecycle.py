@@ -188,7 +188,8 @@ def before_shutdown(library: ctypes.CDLL) -> None:
         elif reasons.failed():
             notice.notify(library)
         leave(library)
-        _settle(library)
+        if not reasons.failed():  # what a failed world has in flight may never end
+            _settle(library)
         if (observer := sys.modules.get("paceline.history.observer")) is not None:
             observer.end(library, reasons.failed())
         if (textfile := sys.modules.get("paceline.metrics.textfile")) is not None:
