@@ -62,7 +62,7 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
         for case in (*cases(arguments.seed), *elastic.cases(), *(links.cases() if os.getuid() == 0 else ()))
         if arguments.only in ("", case.exchange)
         and arguments.framework in ("", case.framework)
-        and arguments.action in ("", case.fault.action.name.lower())
+        and (not arguments.action or case.fault.action.name.lower() in arguments.action)
         and arguments.moment in ("", case.fault.moment.name.lower())
     ]
     if arguments.sentence:
@@ -100,7 +100,7 @@ def run_all(found: Iterable[Case], console: Console, verbose: bool, minutes: flo
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--only", default="", choices=["", *EXCHANGES["torch"]], metavar="EXCHANGE")
-    parser.add_argument("--action", default="", choices=["", *(one.name.lower() for one in Action)])
+    parser.add_argument("--action", nargs="+", default=[], choices=[one.name.lower() for one in Action])
     parser.add_argument("--moment", default="", choices=["", *(one.name.lower() for one in Moment)])
     parser.add_argument("--framework", default="", choices=["", *EXCHANGES])
     parser.add_argument("--ranks", type=int, default=0, help="in all cases; otherwise 3, 4, 5 and 8 in turn")

@@ -26,7 +26,7 @@ FIRST_SAVED = 1
 class Case:
     """A fault in a job of `size` ranks with this exchange, of PyTorch ("torch") or Keras ("keras").
 
-    `backend`: of Keras. `large`: a gradient of 16 MB is among those of a step.
+    `backend`: of Keras. `large`: a gradient of 8 MB is among those of a step.
     """
 
     fault: Fault

@@ -19,7 +19,7 @@ EXCHANGES = {
     "keras": ("sync", "armed", "pipelined", "partial", "local"),
 }
 # One after the other, so that each family of cases has several: most jobs are small.
-SIZES = (3, 4, 3, 4, 3, 5, 3, 4, 8)
+SIZES = (3, 4, 3, 4, 3, 5, 3, 4, 3, 4, 3, 5, 3, 4, 8)
 BACKENDS = ("tensorflow", "torch", "tensorflow")
 FIRST_STEP, LAST_STEP = 3, 6
 

@@ -24,7 +24,7 @@ LABEL = "fault"
 EXTRA = "fault.extra"
 # Elements of the parameters: the gradient of the last one comes first.
 ELEMENTS = (35, 1003, 301, 5000)
-LARGE_ELEMENTS = 4_000_000
+LARGE_ELEMENTS = 2_000_000
 LOCAL_STEPS = 2
 WORLD_LIMIT_S = 60.0
 
