@@ -19,11 +19,11 @@ def notify(library: ctypes.CDLL) -> None:
     the others.
     """
     error = reasons.error()
-    if library.horovod_size() == 1 or (error is not None and consequences.of(error)):
+    if library.horovod_size() == 1 or error is None or consequences.of(error):
         return
-    text = f"sys.exit({reasons.status()})" if error is None else excerpt.headline(error)
-    place = "" if error is None else excerpt.place(error.__traceback__)
+    place = excerpt.place(error.__traceback__)
+    text = f"{excerpt.headline(error)} ({place})" if place else excerpt.headline(error)
     try:
-        Communicator(library).report_failure(_SCRIPT + text + (f" ({place})" if place else ""))
+        Communicator(library).report_failure(_SCRIPT + text)
     except (CommunicatorError, UsageError):  # the world has failed before
         return

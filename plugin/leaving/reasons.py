@@ -60,9 +60,11 @@ def failed() -> bool:
 
 
 def error() -> BaseException | None:
-    """Return the exception by which this rank leaves; None if it leaves by its end or by sys.exit()."""
-    found = getattr(sys, "last_value", None) if _exiting else sys.exc_info()[1]
-    return None if isinstance(found, SystemExit) else found
+    """Return the exception by which this rank leaves; None if its script ended."""
+    if not _exiting:
+        return sys.exc_info()[1]
+    # Of sys.exit() the interpreter keeps no exception.
+    return SystemExit(_status) if _status not in (None, 0) else getattr(sys, "last_value", None)
 
 
 def resetting() -> bool:
