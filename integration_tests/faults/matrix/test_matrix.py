@@ -33,7 +33,6 @@ CHOSEN = [
     ("sync", "torch", "", 3, "at step 4 fill the disk of rank 0 while a checkpoint is written"),
     ("armed", "torch", "", 3, "at step 4 change a shape on rank 1 in an armed step"),
     ("pipelined", "keras", "tensorflow", 3, "at step 4 kill rank 1 in drain()"),
-    ("sync", "keras", "torch", 3, "at step 4 kill rank 0 while a checkpoint is written"),
 ]
 
 

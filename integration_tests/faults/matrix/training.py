@@ -6,7 +6,6 @@ drain are known, under every exchange, and a gradient that is lost, doubled or c
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -16,7 +15,6 @@ import numpy as np
 from integration_tests.faults.matrix.cases import Case
 from integration_tests.faults.matrix.injector import SETTLED_S, Injector
 from integration_tests.faults.matrix.sentences import Action, Moment
-from integration_tests.support.merging import ByHand
 
 RATE = 1 / 8
 LABEL = "fault"
@@ -37,14 +35,6 @@ def gradient(rank: int, step: int) -> float:
 def expected(size: int, steps: int) -> float:
     """Value of all weights after so many steps and a drain."""
     return -RATE * sum(gradient(rank, step) for step in range(steps) for rank in range(size)) / size
-
-
-def gradient_names(hand: ByHand) -> list[str]:
-    """Names of the messages of each step, without those that ranks exchange once, such as before the first step."""
-    once = r"\.layouts$|paceline\.(agree|drain)\b"
-    found = sorted(name for name in hand.names(LABEL) if re.search(once, name) is None)
-    assert len(found) > 1, hand.names("")
-    return found
 
 
 class Training(Protocol):
