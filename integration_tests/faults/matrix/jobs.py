@@ -38,7 +38,7 @@ DISK_BYTES = 48 << 20
 
 @dataclass
 class Outcome:
-    """What a case left.
+    """Results of a case.
 
     Attributes:
         mark: facts about the fault from the victim; None if it did not happen.

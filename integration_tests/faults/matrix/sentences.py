@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Action(Enum):
-    """What happens to one rank; its value is the part of the sentence, with a place for the rank."""
+    """Fault of one rank; its value is the part of the sentence, with a place for the rank."""
 
     KILL = "kill rank {}"
     STOP = "stop rank {}"
@@ -23,7 +23,7 @@ class Action(Enum):
 
 
 class Moment(Enum):
-    """When it happens; its value is the part of the sentence."""
+    """Moment of the fault; its value is the part of the sentence."""
 
     ENQUEUE = "between two gradients"
     NEGOTIATION = "while the others wait for it"

@@ -38,7 +38,7 @@ def expected(size: int, steps: int) -> float:
 
 
 class Training(Protocol):
-    """What a framework trains."""
+    """Training of one framework on one rank."""
 
     hvd: Any
 

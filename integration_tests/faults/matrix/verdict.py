@@ -1,4 +1,4 @@
-"""Whether what a case left is right."""
+"""Verdict on a case."""
 
 from __future__ import annotations
 
