@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import random
 import sys
 import time
 from collections.abc import Iterable
@@ -77,6 +78,8 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
         ]
     if arguments.cases and arguments.cases < len(found):  # spread over the table
         found = [found[number * len(found) // arguments.cases] for number in range(arguments.cases)]
+    if arguments.minutes < math.inf:
+        random.Random(arguments.seed).shuffle(found)
     return found[arguments.part :: arguments.parts]
 
 
@@ -108,7 +111,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=0, help="so many, spread over the table")
     parser.add_argument("--part", type=int, default=0, help="with --parts N: every N-th case, from this one on")
     parser.add_argument("--parts", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no case after this time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no case after this time; cases are shuffled")
     parser.add_argument("--sentence", default="", help="this fault only")
     parser.add_argument("--brief", action="store_true", help="without the output of ranks")
     parser.add_argument("--output", type=Path, help="append results to this file, a line of JSON for each")
