@@ -111,7 +111,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=0, help="so many, spread over the table")
     parser.add_argument("--part", type=int, default=0, help="with --parts N: every N-th case, from this one on")
     parser.add_argument("--parts", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no case after this time; cases are shuffled")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no case after that; shuffles the cases")
     parser.add_argument("--sentence", default="", help="this fault only")
     parser.add_argument("--brief", action="store_true", help="without the output of ranks")
     parser.add_argument("--output", type=Path, help="append results to this file, a line of JSON for each")
