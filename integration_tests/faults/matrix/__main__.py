@@ -56,11 +56,16 @@ def run_case(case: Case) -> Line:
     )  # fmt: skip
 
 
+def everything(seed: int) -> list[Case]:
+    """The matrix, and the cases of elastic jobs and of emulated hosts."""
+    return [*cases(seed), *elastic.cases(), *(links.cases() if os.getuid() == 0 else ())]
+
+
 def chosen(arguments: argparse.Namespace) -> list[Case]:
     """Cases that the arguments select."""
     found = [
         case
-        for case in (*cases(arguments.seed), *elastic.cases(), *(links.cases() if os.getuid() == 0 else ()))
+        for case in everything(arguments.seed)
         if arguments.only in ("", case.exchange)
         and arguments.framework in ("", case.framework)
         and (not arguments.action or case.fault.action.name.lower() in arguments.action)
