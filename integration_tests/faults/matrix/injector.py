@@ -59,6 +59,11 @@ class Injector:
         others = [one for one in range(self.case.size) if one != self.rank] if ranks is None else ranks
         self._until(lambda: all((self._folder / f"{place}.{one}").exists() for one in others), f"ranks at {place}")
 
+    def wait_for_any(self, place: str) -> None:
+        """Wait until another rank has come to `place`."""
+        others = [one for one in range(self.case.size) if one != self.rank]
+        self._until(lambda: any((self._folder / f"{place}.{one}").exists() for one in others), f"a rank at {place}")
+
     def wait_for_mark(self) -> None:
         """Wait until the fault has happened."""
         self._until((self._folder / MARK).exists, "the fault")

@@ -128,7 +128,10 @@ def _inside(injector: Injector, place: str, call: Callable[[], Any]) -> None:
     if injector.victim and alone:
         injector.act_in_thread(lambda: _soon(case.fault.moment))
     elif injector.victim:
-        injector.wait_for(place)
+        if case.exchange == "partial":  # a rank that is behind may wait for a round with the victim
+            injector.wait_for_any(place)
+        else:
+            injector.wait_for(place)
         time.sleep(SETTLED_S)
         injector.act(others=f"in {place}")
     elif alone:
