@@ -54,15 +54,15 @@ class Injector:
         """Show the other ranks that this one has come to `place`."""
         (self._folder / f"{place}.{self.rank}").touch()
 
-    def wait_for(self, place: str, ranks: list[int] | None = None) -> None:
-        """Wait until these ranks, or all others, have come to `place`."""
-        others = [one for one in range(self.case.size) if one != self.rank] if ranks is None else ranks
-        self._until(lambda: all((self._folder / f"{place}.{one}").exists() for one in others), f"ranks at {place}")
+    def wait_for(self, place: str, rank: int) -> None:
+        """Wait until that rank has come to `place`."""
+        self._until((self._folder / f"{place}.{rank}").exists, f"rank {rank} at {place}")
 
-    def wait_for_any(self, place: str) -> None:
-        """Wait until another rank has come to `place`."""
+    def wait_for_others(self, place: str) -> None:
+        """Wait until the others have come to `place`; one of them, if a rank that is behind may wait for this one."""
         others = [one for one in range(self.case.size) if one != self.rank]
-        self._until(lambda: any((self._folder / f"{place}.{one}").exists() for one in others), f"a rank at {place}")
+        enough = any if self.case.exchange == "partial" else all
+        self._until(lambda: enough((self._folder / f"{place}.{one}").exists() for one in others), f"ranks at {place}")
 
     def wait_for_mark(self) -> None:
         """Wait until the fault has happened."""

@@ -64,7 +64,7 @@ class PlannedTraining:
             self._hand.send(self._groups(self._hand, 2), arming.CALM_S)
             self._injector.reached("offered")
         elif self._injector.victim:
-            self._injector.wait_for("offered", [0])
+            self._injector.wait_for("offered", 0)
 
     def armed(self) -> dict[str, object]:
         """State of armed steps, for the mark of the fault."""

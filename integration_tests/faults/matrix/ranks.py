@@ -85,7 +85,7 @@ def _train(rank: int, size: int, case: Case, injector: Injector, report: Report,
             if rank == 0:
                 _save(folder / CHECKPOINT, weights, injector, due, report)
             elif due and injector.victim:
-                injector.wait_for("half", [0])
+                injector.wait_for("half", 0)
                 injector.act(checkpoint="half written")
     training.drain()
     report.off = training.off(report.steps)
@@ -128,10 +128,7 @@ def _inside(injector: Injector, place: str, call: Callable[[], Any]) -> None:
     if injector.victim and alone:
         injector.act_in_thread(lambda: _soon(case.fault.moment))
     elif injector.victim:
-        if case.exchange == "partial":  # a rank that is behind may wait for a round with the victim
-            injector.wait_for_any(place)
-        else:
-            injector.wait_for(place)
+        injector.wait_for_others(place)
         time.sleep(SETTLED_S)
         injector.act(others=f"in {place}")
     elif alone:

@@ -92,7 +92,7 @@ def elements(case: Case, injector: Injector) -> list[int]:
 def before_step(injector: Injector, at: int) -> None:
     """Let a fault happen for which the others must wait in the library, on a rank that has submitted nothing yet."""
     if injector.is_at(Moment.NEGOTIATION, at) and injector.victim:
-        injector.wait_for("submitted")
+        injector.wait_for_others("submitted")
         time.sleep(SETTLED_S)
         injector.act(others="waiting")
     if injector.is_at(Moment.MESSAGE, at):
@@ -108,7 +108,7 @@ def within_step(injector: Injector, at: int, **facts: object) -> None:
     elif injector.is_at(Moment.MESSAGE, at):
         injector.act(moved_bytes=injector.wait_for_message(), **facts)
     elif injector.is_at(Moment.ARMED, at) or injector.is_at(Moment.ROUND, at):
-        injector.wait_for("submitted")
+        injector.wait_for_others("submitted")
         time.sleep(SETTLED_S)
         injector.act(others="waiting", **facts)
 
