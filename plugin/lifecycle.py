@@ -23,6 +23,7 @@ from paceline.debug_values import EVENTS
 from paceline.errors import UserError
 from paceline.exchange import elastic
 from paceline.exchange.worlds import new_world
+from paceline.failure import notice
 from paceline.launchers import alone_by_mistake
 from paceline.leaving import reasons
 from paceline.leaving.leave import leave
@@ -184,8 +185,11 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     if library.horovod_is_initialized():
         if reasons.resetting():
             elastic.before_reset(library)
+        elif reasons.failed():
+            notice.notify(library)
         leave(library)
-        _settle(library)
+        if not reasons.failed():  # what a failed world has in flight may never end
+            _settle(library)
         if (observer := sys.modules.get("paceline.history.observer")) is not None:
             observer.end(library, reasons.failed())
         if (textfile := sys.modules.get("paceline.metrics.textfile")) is not None:

@@ -59,6 +59,14 @@ def failed() -> bool:
     return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
+def error() -> BaseException | None:
+    """Return the exception by which this rank leaves; None if its script ended."""
+    if not _exiting:
+        return sys.exc_info()[1]
+    # Of sys.exit() the interpreter keeps no exception.
+    return SystemExit(_status) if _status not in (None, 0) else getattr(sys, "last_value", None)
+
+
 def resetting() -> bool:
     """Return True if elastic training shuts down to restart, maybe with other ranks: no rank has finished."""
     frame = sys._getframe()

@@ -159,9 +159,14 @@ class Communicator:
 
     def notify_failure(self, text: str) -> None:
         """End all ranks, at once, with StageFailed and `text`. This Communicator cannot be used afterwards."""
+        said = text.encode(errors="replace")[-NOTICE_BYTES:].decode(errors="ignore")
+        self.report_failure(_STAGE + said)
+
+    def report_failure(self, text: str) -> None:
+        """End all ranks, at once, with the error "Rank ... could not go on: `text`", in whatever they wait for."""
         self._check_open()
-        said = text.encode(errors="replace")[-NOTICE_BYTES:].decode(errors="ignore").replace("\0", " ")
-        self._library.horovod_paceline_communicator_notify_failure(self._number, (_STAGE + said).encode())
+        said = text.encode(errors="replace").replace(b"\0", b" ")
+        self._library.horovod_paceline_communicator_notify_failure(self._number, said)
 
     def close(self, limit_s: float | None = None) -> None:
         """Wait for all that is in flight, at most `limit_s` altogether, and close; a second call has no effect.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
@@ -32,6 +33,7 @@ class ConnectError(HorovodInternalError, ValueError):
 
 
 _TEXT_BYTES = 1 << 16
+_WAITED_FOR = re.compile(r"Wait timeout after (\d+) seconds for key\(s\): (\d+(?:, \d+)*)")
 
 
 def _attach() -> ModuleType | None:
@@ -95,13 +97,21 @@ def init_failed(library: ctypes.CDLL) -> None:
     rank, size = environ.get("HOROVOD_RANK", "0"), environ.get("HOROVOD_SIZE", "1")
     if reason:
         raise ConnectError(
-            f"Rank {rank} of {size} could not connect to the other ranks: {reason}\n"
+            f"Rank {rank} of {size} could not connect to the other ranks: {_missing(reason)}{reason}\n"
             "Check that every rank is alive, that hosts can reach each other on the interface HOROVOD_GLOO_IFACE="
             f"{environ.get('HOROVOD_GLOO_IFACE', '(automatic)')}, and that HOROVOD_GLOO_TIMEOUT_SECONDS="
             f"{environ.get('HOROVOD_GLOO_TIMEOUT_SECONDS', '30')} is long enough for all ranks to start."
         )
     if why:
         raise ConnectError(f"Rank {rank} of {size} could not set up Horovod: {why}")
+
+
+def _missing(reason: str) -> str:
+    """Return which ranks Gloo waited for: the keys of its rendezvous are their numbers."""
+    found = _WAITED_FOR.search(reason)
+    if found is None:
+        return ""
+    return "; ".join(f"rank {one} has not connected within {found[1]} s" for one in found[2].split(", ")) + ". "
 
 
 def _why_failed(library: ctypes.CDLL) -> str:
