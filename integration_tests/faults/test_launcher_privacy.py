@@ -141,6 +141,7 @@ def listening():
 # In elastic jobs (--min-np) ranks have a service, too.
 _LISTENS = f"""{_LISTENING}
 import json, os, urllib.error, urllib.request
+FILE = sorted(one for one in os.listdir(".") if os.path.isfile(one))[0]  # of the launcher's working directory
 import torch
 import horovod.torch as hvd
 
@@ -155,8 +156,12 @@ def look(state):
         status = urllib.request.urlopen(url + "/worker_addresses/localhost:0", timeout=10).status
     except urllib.error.HTTPError as error:
         status = error.code
+    try:
+        head = urllib.request.urlopen(urllib.request.Request(url + "/" + FILE, method="HEAD"), timeout=10).status
+    except urllib.error.HTTPError as error:
+        head = error.code
     hvd.allreduce(torch.zeros(1), name="all have asked")
-    print(json.dumps({{"listening": found, "keys": status}}), flush=True)
+    print(json.dumps({{"listening": found, "keys": status, "head": head}}), flush=True)
 
 look(hvd.elastic.TorchState(torch.nn.Linear(1, 1)))
 """
@@ -174,11 +179,11 @@ def test_ranks_and_launcher_of_one_host_listen_on_loopback_alone() -> None:
 
 
 @pytest.mark.patch("loopback-only", "private-environment")
-def test_elastic_ranks_of_one_host_listen_on_loopback_alone_and_nobody_gets_their_keys(tmp_path: Path) -> None:
+def test_elastic_ranks_of_one_host_listen_on_loopback_alone_and_nobody_gets_keys_or_sizes_of_files(tmp_path: Path) -> None:
     discovery = program(tmp_path, "discover", "echo localhost:2")
     words = ["-np", "2", "--min-np", "2", "--host-discovery-script", str(discovery), sys.executable, "-c", _LISTENS]
     found = outputs(words, {"TESTING": str(os.getpid())})
-    assert found == {rank: {"listening": ["127.0.0.1"], "keys": 404} for rank in (0, 1)}
+    assert found == {rank: {"listening": ["127.0.0.1"], "keys": 404, "head": 405} for rank in (0, 1)}
 
 
 @pytest.mark.patch("loopback-only")

@@ -25,11 +25,6 @@ class Known:
 
 KNOWN = (
     Known(
-        "Horovod's text about different shapes names no ranks, and no tensor of hvd.allreduce",
-        lambda case: case.fault.action is Action.SHAPE,
-        r"does not name (the tensor|rank)",
-    ),
-    Known(
         "of a rank that is lost while ranks connect, Gloo reports the address of a connection",
         lambda case: case.fault.moment is Moment.INIT and case.fault.action is not Action.SHAPE,
         r"had an error that names no rank: Rank \d+ of \d+ could not connect",

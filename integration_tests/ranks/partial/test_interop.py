@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,28 @@ from integration_tests.support.merging import ByHand, Messages
 from integration_tests.support.ranks import ranks, run_ranks
 
 SOLO: dict[str, Any] = {"quorum": "solo"}
+
+
+@ranks(3, more=(4,), fresh=True, timeout_s=40)
+def test_first_round_of_a_name_does_not_wait_for_a_rank_that_waits_for_the_others(rank: int, size: int) -> None:
+    """A late rank gets two missed rounds at once, so that its last call waits for votes that nobody else will give."""
+    total, given = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+
+    def call(name: str, step: int) -> None:
+        nonlocal total, given
+        mine = torch.full((2,), 1000.0 * rank + step, dtype=torch.float64)
+        given += mine
+        total += hvd.partial_allreduce(mine, name, quorum=2, op=hvd.Sum)[0]
+
+    for step in range(3):
+        if rank == 0 and step == 1:
+            time.sleep(1.0)
+        call("late", step)
+    call("new", 3)
+    for name in ("late", "new"):
+        total += hvd.flush_partial(total, name, quorum=2, op=hvd.Sum).wait()[0]
+    assert torch.equal(total, hvd.allreduce(given, op=hvd.Sum, name="late.all"))
+    hvd.shutdown()
 
 
 @ranks(3, more=(2, 5))

@@ -235,7 +235,8 @@ void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request
       set_->used = true;
     }
     if (!note) {
-      Began(OutstandingName(message), channel != nullptr, now_ns);
+      // A first round needs all ranks, as a full operation does.
+      Began(OutstandingName(message), channel != nullptr && channel->HasRun(), now_ns);
     }
     messages.push_back(std::move(message));
   }

@@ -257,6 +257,11 @@ common::Request PartialChannel::Vote(PartialNews news) const {
   return request;
 }
 
+bool PartialChannel::HasRun() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return state_.executed() > 0;
+}
+
 bool PartialChannel::Stale(const common::Request& message) const {
   std::lock_guard<std::mutex> lock(mutex_);
   switch (NewsOf(message)) {

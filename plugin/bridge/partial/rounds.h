@@ -64,6 +64,8 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
 
   // Background thread: whether a vote or note popped from the queue is about a round that has run.
   bool Stale(const common::Request& message) const;
+  // Any thread: false until the first round, which waits for all ranks, has run.
+  bool HasRun() const;
   // Background thread: a round begins. The tensor in flight is ready, and `queue` has an entry for it.
   void Begin(common::TensorQueue& queue, common::Timeline& timeline);
   // Any thread: false while a call waits or a round is under way.

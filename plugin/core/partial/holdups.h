@@ -12,8 +12,9 @@
 namespace paceline::core {
 
 // A rank is absent from a process set if something that is no partial call *of this set* has held it up for longer than
-// the patience: a full operation of any set, or a partial call of another one. Then no partial round of the set waits
-// for the rank (votes.h). Partial calls of the set itself are votes, which its coordinator counts.
+// the timeout: a full operation of any set, the first round of a name, which waits for all ranks too, or a partial call
+// of another set. Then no partial round of the set waits for the rank (votes.h). Other partial calls of the set itself
+// are votes, which its coordinator counts.
 //
 // A rank that is in several process sets has one of these: what holds it up in one holds it up in all. One thread.
 class Holdups {

@@ -56,11 +56,11 @@ struct Attendance {
 //
 // Line 3 is what keeps names from waiting for each other, where a rank waits for the answer under one name before it
 // calls the next. Suppose that no rank goes on. Those that wait for something else than a partial call of this process
-// set are absent from it, whatever set they wait in; the others wait under a name of it, or flush. Take the one, i,
-// whose name X was answered the longest ago. Another rank j that has not called X since X's last round is blocked under
-// a name Y. Since its last call of X it has called Y at most once, and that call found no round of Y missed: Y's last
-// round came before j's last call of X, so before X's last round, a contradiction. So all have voted in X or arrived,
-// those who arrived are blocked, and X is ready. This takes that
+// set, or for a round 0, are absent from it, whatever set they wait in; the others wait under a name of it, or flush.
+// Take the one, i, whose name X was answered the longest ago. Another rank j that has not called X since X's last round
+// is blocked under a name Y. Since its last call of X it has called Y at most once, and that call found no round of Y
+// missed: Y's last round came before j's last call of X, so before X's last round, a contradiction. So all have voted
+// in X or arrived, those who arrived are blocked, and X is ready. This takes that
 //   - ranks call the same set of names of this process set in each step, each rank in an order of its own,
 //   - late calls are reported by Arrived, and Settle is called after all messages that came together were counted,
 //   - a rank flushes all names before it waits for one of them,

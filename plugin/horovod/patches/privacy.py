@@ -93,6 +93,13 @@ LOOPBACK_EDITS: tuple[Edit, ...] = (
         _BIND,
     ),
     Edit(_SERVERS, "class KVStoreHTTPServer(HTTPServer, object):", "after", _BIND),
+    # Inherited from a server of files, it would tell names and sizes of files in the working directory.
+    Edit(
+        _SERVERS,
+        "class KVStoreHandler(SimpleHTTPRequestHandler):",
+        "after",
+        "    def do_HEAD(self):\n        self.send_status_code(405)\n",
+    ),
     Edit(
         _SERVERS,
         "def start(self, handler_cls=RendezvousHandler):",

@@ -169,6 +169,20 @@ PATCHES: tuple[Patch, ...] = (
         ),
     ),
     Patch(
+        "mismatch-ranks",
+        "The error about tensors that differ between ranks names no rank, and no tensor of an allreduce.",
+        (
+            Edit(_CONTROLLER, '#include "global_state.h"', "after", '#include "bridge/mismatch.h"'),
+            Edit(
+                _CONTROLLER,
+                "response.set_error_message(error_message);",
+                "replace",
+                "response.set_error_message(\n"
+                "    error_message + ::horovod::paceline::SubmittedByRank(requests, global_ranks_));",
+            ),
+        ),
+    ),
+    Patch(
         "automatic-names",
         "PyTorch operations without a name take it from a counter of all operations of this process: after an uneven "
         "number of named ones (join), or of ones on a process set, an unnamed one waits for ever.",
