@@ -342,6 +342,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         if self.save_freq == "epoch" and self.monitor in logs:
             monitored = {self.monitor: logs[self.monitor]}
             logs.update(average_metrics(monitored, "BestModelCheckpoint"))
+        wrapped = find(getattr(self.model, "optimizer", None))
+        if self.save_freq == "epoch" and isinstance(wrapped, Sharded):
+            wrapped.consolidate_state_dict()
         if communication().hvd.rank() == 0:
             super().on_epoch_end(epoch, logs)
 

@@ -155,7 +155,8 @@ class SplitExchange(Exchange):
             self._reduced[bucket.name].work() if answer is None else answer
             for bucket, answer in zip(buckets, answers, strict=True)
         ]
-        self.complete()
+        with self.ops.after([one for many in results for one in many]):
+            self.complete()
         if self._scale is None:
             return results
         others = [one for answer, many in zip(answers, results, strict=True) if answer is None for one in many]

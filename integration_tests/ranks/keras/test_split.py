@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import paceline.keras as hvd
 from integration_tests.support.keras_worlds import (
@@ -19,7 +20,7 @@ from integration_tests.support.keras_worlds import (
     numpy,
     same_everywhere,
 )
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import ranks, run_ranks
 from paceline.errors import UserError
 
 STEPS, BATCH = 4, 4
@@ -247,3 +248,10 @@ def test_what_it_refuses(rank: int, size: int) -> None:
         with pytest.raises(UserError, match=text):
             hvd.DistributedOptimizer(optimizer, exchange="split", **choices)
     hvd.DistributedOptimizer(Own(), name="own", exchange=hvd.Split(independent=True))
+
+
+@ranks(2, env={"KERAS_BACKEND": "tensorflow"}, hvd="paceline.tensorflow")
+def test_tapes_refuse_it(rank: int, size: int, hvd: Any) -> None:
+    for exchange in ("split", hvd.Split()):
+        with pytest.raises(UserError, match=r'it does not know the optimizer(?s:.*)exchange="sync"'):
+            hvd.DistributedGradientTape(tf.GradientTape(), exchange=exchange)
