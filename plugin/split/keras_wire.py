@@ -85,7 +85,8 @@ class OwnersKerasWire(KerasWire):
 
     @property
     def _ops(self) -> Ops:
-        return self.graph_ops or EagerOps()
+        wire: Any = self  # a Wire of the backend
+        return wire.graph_ops or EagerOps()
 
     @cached_property
     def updates(self) -> Cell:
@@ -131,9 +132,10 @@ class OwnersKerasWire(KerasWire):
             for number, span in enumerate(self.spans(int(self.process_set.size())))
             for name, _ in span
         }
+        wire: Any = self
         found: dict[tuple[int, str], list[int]] = {}
         for position, index in enumerate(indices):
-            found.setdefault((number_of[index], self.like(like[position])[1]), []).append(position)
+            found.setdefault((number_of[index], wire.like(like[position])[1]), []).append(position)
         return list(found.values())
 
     def first(self, bucket: Bucket) -> str:
