@@ -224,7 +224,8 @@ class SplitExchange(Exchange):
     def _drop(self) -> None:
         """End this update without a step; owners already have their results."""
         for one in self.end_update():
-            if not one.here(self.rank):
+            # `reduce` has waited for all; another trace of a compiled step cannot use the tensors of the first one.
+            if self.wire.waits_later and not one.here(self.rank):
                 one.work()
 
     def drain(self) -> list[Update]:
