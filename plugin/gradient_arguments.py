@@ -7,10 +7,8 @@ from typing import Any
 
 from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.codecs.choice import Choice
-from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
-from paceline.registry.exchanges import declaration_of
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,4 @@ def asked(
 ) -> Asked:
     """Return a wrapper's checked arguments; None: the value of the variables. Raises UserError for invalid ones."""
     chosen = exchange_asked(exchange)
-    if chosen.torch_alone:
-        word = declaration_of(chosen).word
-        raise UserError(
-            f"The exchange {word} was given to Keras or TensorFlow; it is PyTorch's alone.",
-            f'Use exchange="sync", or {word} with paceline.torch.',
-        )
     return Asked(fusion, chosen, choice_asked(codec, error_feedback, collective))

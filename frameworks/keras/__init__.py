@@ -33,9 +33,9 @@ from paceline.metrics.values import metrics_of
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
-from paceline.registry.exchanges import SHARED_SETTINGS
+from paceline.registry.exchanges import SETTINGS
 
-globals().update(SHARED_SETTINGS)  # hvd.Pipelined and so on
+globals().update(SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_module, wire, settings)
 mean = mean_of_arrays(wire.average)
 check_replicas = checker(lambda: loaded(wire.LIBRARY), keras.ops.convert_to_numpy)
@@ -44,7 +44,7 @@ exchange_stats = reader(keras.backend.backend())
 metrics = metrics_of(keras.backend.backend())
 
 _OURS = [
-    *SHARED_SETTINGS,
+    *SETTINGS,
     "DistributedOptimizer",
     "ExchangeStats",
     "FusionReport",

@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.errors import UsageError
 from paceline.keras3.optimizer import find
+from paceline.keras3.sharded import Sharded
 from paceline.keras3.state import broadcast_state, build_optimizer, shared_variables
 from paceline.keras3.update import communication
 from paceline.keras3.weighing import SAMPLES
@@ -45,6 +46,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def _broadcast(self) -> None:
         variables = shared_variables(self.model, local=self._local)
         broadcast_state(variables, self.root_rank, "BroadcastGlobalVariablesCallback")
+        wrapped = find(getattr(self.model, "optimizer", None))
+        if isinstance(wrapped, Sharded):
+            wrapped.take_state(self.root_rank)
         self.broadcast_done = True
 
     def _report_unwrapped(self) -> None:
@@ -338,6 +342,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         if self.save_freq == "epoch" and self.monitor in logs:
             monitored = {self.monitor: logs[self.monitor]}
             logs.update(average_metrics(monitored, "BestModelCheckpoint"))
+        wrapped = find(getattr(self.model, "optimizer", None))
+        if self.save_freq == "epoch" and isinstance(wrapped, Sharded):
+            wrapped.consolidate_state_dict()
         if communication().hvd.rank() == 0:
             super().on_epoch_end(epoch, logs)
 

@@ -21,7 +21,7 @@ from paceline import variables
 from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
 from paceline.keras3.checks import after_checks as after_checks
-from paceline.keras3.settings import Reduction, Settings, exchanged, split
+from paceline.keras3.settings import Reduction, Settings, exchanged
 from paceline.keras3.tensorflow_weights import checked as checked
 from paceline.keras3.tensorflow_weights import mean_of as mean_of
 from paceline.keras3.tensorflow_weights import mean_or as mean_or
@@ -182,7 +182,7 @@ class Reducer(Reduction):
         same_gradients.check(LIBRARY, settings.process_set, settings.name, indices)
         if not grads:
             return grads
-        groups = split(settings.groups, keys, key_of)
+        groups = self.groups(keys, key_of, indices, grads)
         # The function outlives this object, because every step makes a new tape. It must not hold the variables in the
         # settings' groups, which would live as long.
         if exchange is not None:

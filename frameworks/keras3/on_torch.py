@@ -13,7 +13,7 @@ import torch
 
 from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
-from paceline.keras3.settings import Reduction, Settings, exchanged, split
+from paceline.keras3.settings import Reduction, Settings, exchanged
 from paceline.keras3.weighing import unusable
 
 LIBRARY = "torch"  # Horovod's
@@ -113,7 +113,7 @@ class Reducer(Reduction):
         same_gradients.check(LIBRARY, self._settings.process_set, self._settings.name, indices)
         if not tensors:
             return tensors
-        groups = split(self._settings.groups, keys, key_of)
+        groups = self.groups(keys, key_of, indices, tensors)
         if self.exchange is None:
             if self._settings.encoding is not None:
                 self._settings.encoding.meet(self._settings.name)

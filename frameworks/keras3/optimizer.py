@@ -26,6 +26,7 @@ from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.own_names import own_number
 from paceline.exchange.sync_settings import Sync
 from paceline.keras3.settings import Settings, split
+from paceline.keras3.sharded import Sharded, check
 from paceline.keras3.update import State, accumulate, communication, reduce, run_update, unconverted
 from paceline.native.library import loaded
 
@@ -293,7 +294,8 @@ def _class_for(wrapped: type[Any], settings: Settings) -> type[Any]:
     # Optimizers written for Keras 2 have no learning rate argument there.
     if len(inspect.signature(wrapped.update_step).parameters) == 3:
         namespace["update_step"] = _update_step_of_two(wrapped.update_step)
-    made = type(wrapped.__name__, (Distributed, wrapped), namespace)
+    parts = (Sharded, Distributed) if settings.sharded else (Distributed,)
+    made = type(wrapped.__name__, (*parts, wrapped), namespace)
     _serialize_as(made, wrapped)
     return made
 
@@ -338,6 +340,8 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     if inner is not None:
         optimizer.inner_optimizer = distribute(inner, settings)
         return optimizer
+    if settings.sharded:
+        check(optimizer, settings)
     made = _class_for(type(optimizer), settings)
     result = object.__new__(made)
     object.__setattr__(result, "__dict__", optimizer.__dict__)

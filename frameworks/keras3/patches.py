@@ -12,6 +12,7 @@ from keras.src.trainers.trainer import Trainer
 
 from paceline.errors import UsageError
 from paceline.keras3.padding import unmarked
+from paceline.keras3.sharded import Sharded, load, save
 from paceline.keras3.uneven import UnevenData
 from paceline.keras3.update import run_update, unconverted
 
@@ -68,8 +69,29 @@ def _patch_loss_scaling(find: Find) -> None:
     def register_local_var(self: Any, var: Any) -> None:
         find(self).register_local_var(var)
 
+    def save_own_variables(self: Any, store: Any) -> None:
+        inner = find(self)
+        if isinstance(inner, Sharded):
+            save(self, inner, store)
+        else:
+            super(scaling, self).save_own_variables(store)
+
+    def load_own_variables(self: Any, store: Any) -> None:
+        inner, inherited = find(self), super(scaling, self).load_own_variables
+        if isinstance(inner, Sharded):
+            load(self, inner, store, inherited)
+        else:
+            inherited(store)
+
+    def consolidate_state_dict(self: Any, to: int | None = 0) -> None:
+        inner = find(self)
+        if isinstance(inner, Sharded):
+            inner.consolidate_state_dict(to)
+
     setattr(apply, _MARK, original)
     scaling.apply = apply
+    scaling.save_own_variables, scaling.load_own_variables = save_own_variables, load_own_variables
+    scaling.consolidate_state_dict = consolidate_state_dict
     scaling.register_local_var = register_local_var
     # Methods of the wrapped optimizer, which users cannot reach.
     scaling.drain = lambda self: find(self).drain()

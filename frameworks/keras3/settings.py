@@ -56,6 +56,12 @@ class Settings:
             )
 
     @property
+    def sharded(self) -> bool:
+        """True if ranks share the update and the optimizer's state (exchange="split")."""
+        chosen = getattr(self.exchange, "chosen", None)
+        return chosen is not None and chosen.sharded
+
+    @property
     def prescale(self) -> float:
         """Factor before the sum."""
         return 1.0 / self.gradient_predivide_factor if self.op == self.average else 1.0
@@ -101,6 +107,13 @@ class Reduction:
         self._settings = settings
         # True if sparse gradients become dense.
         self.dense = settings.sparse_as_dense or self.exchange is not None
+
+    def groups(self, keys: Sequence[Any], key_of: Any, indices: Sequence[int], grads: Sequence[Any]) -> list[list[int]]:
+        """Return the positions of the gradients of each message."""
+        if self.exchange is not None and self.exchange.settings.sharded:
+            grouped: list[list[int]] = self.exchange.wire.groups(indices, grads)
+            return grouped
+        return split(self._settings.groups, keys, key_of)
 
 
 def exchanged(exchange: Any, grads: Sequence[Any], buckets: Any, groups: Sequence[Sequence[int]]) -> list[Any]:

@@ -6,19 +6,21 @@ from collections.abc import Collection
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.keras3.optimizer import find
+from paceline.keras3.sharded import slots_on_owners
 from paceline.keras3.update import communication
 
 
 def shared_variables(model: Any, optimizer: Any = None, local: Collection[int] = ()) -> list[Any]:
     """Weights of `model` and variables of its optimizer (or of `optimizer`), each once.
 
-    Metrics are not shared, nor the states of random number generators: ranks must drop different units. `local`: `id`s
-    of native variables that stay unchanged.
+    Metrics are not shared, nor the states of random number generators: ranks must drop different units. Nor is the part
+    of the optimizer that one rank has (exchange="split"). `local`: `id`s of native variables that stay unchanged.
     """
     optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-    seen: set[int] = set(local)
-    result = []
     wire = communication()
+    seen = set(local) | {id(wire.native(one)) for one in slots_on_owners(find(optimizer))}
+    result = []
     for variable in [*model.weights, *(optimizer.variables if optimizer is not None else ())]:
         key = id(wire.native(variable))
         if key not in seen:

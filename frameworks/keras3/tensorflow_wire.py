@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from paceline.exchange.keras_wire import KerasWire
 from paceline.exchange.ops import Cell
 from paceline.keras3 import on_tensorflow as module
+from paceline.keras3.tensorflow_owners import TensorFlowOwners
 
 
 class VariableCell:
@@ -109,7 +109,7 @@ class TensorFlowOps:
         return tf.where(tf.equal(numbers, 0.0), value, numbers)
 
 
-class TensorFlowWire(KerasWire):
+class TensorFlowWire(TensorFlowOwners):
     """Wire for graphs and eager execution."""
 
     graph_ops = TensorFlowOps()

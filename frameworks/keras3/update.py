@@ -70,6 +70,8 @@ class State:
         else:
             self.weigh(settings.weight)
         self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
+        # Sharded optimizers: the number of updates, and slots of other ranks by id, when they were collected last.
+        self.collected: tuple[int, dict[int, Any]] | None = None
 
     def weigh(self, weight: Any, origin: str = "") -> bool:
         """Set the weight of coming updates. Returns True if steps compiled before read a different one.
@@ -282,16 +284,24 @@ def _update_after_checks(
         with state.update([]):
             update(grads)
 
+    if state.exchanges and averaged and not announced and state.settings.sharded:
+        raise UsageError(
+            f"The optimizer {optimizer.name!r}, whose update ranks share, was given gradients that are averaged.",
+            "Leave the averaging to the optimizer: give neither skip_gradients_aggregation=True nor "
+            'experimental_aggregate_gradients=False; or use exchange="sync".',
+        )
     if state.exchanges and (announced or not averaged):
         known = indices_of(optimizer, [optimizer._var_key(variable) for variable in variables])
-        run = _where_answered(optimizer, run, dict(zip(known, variables)))
+        run = _where_answered(optimizer, run, dict(zip(known, variables)), grads)
     if state.accumulator is None or (averaged and not announced):
         run()
     else:
         state.accumulator.when_due(run, lambda: optimizer._iterations.assign_add(1))
 
 
-def _where_answered(optimizer: Any, update: Callable[[], None], variables: dict[int, Any]) -> Callable[[], None]:
+def _where_answered(
+    optimizer: Any, update: Callable[[], None], variables: dict[int, Any], grads: Sequence[Any]
+) -> Callable[[], None]:
     """`update`, skipped if the exchange has no answer: then nothing may change, not even a counter."""
     state: State = optimizer._distributed
     state.exchange.wire.optimizer = weakref.ref(optimizer)
@@ -301,4 +311,11 @@ def _where_answered(optimizer: Any, update: Callable[[], None], variables: dict[
         if state.settings.backward_passes_per_step > 1:
             optimizer._iterations.assign_sub(state.settings.backward_passes_per_step - 1)
 
-    return lambda: state.exchange.update(lambda: variables, update, leave_out)
+    def run() -> None:
+        if state.settings.sharded:
+            state.exchange.wire.awaited = [grad for grad in grads if grad is not None]
+        state.exchange.update(lambda: variables, update, leave_out)
+        if state.settings.sharded:
+            state.exchange.wire.awaited = ()
+
+    return run

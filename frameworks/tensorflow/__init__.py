@@ -20,7 +20,7 @@ from paceline.metrics.values import metrics_of
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
-from paceline.registry.exchanges import SHARED_SETTINGS
+from paceline.registry.exchanges import SETTINGS
 from paceline.tensorflow.collectives.reduce import reduce as reduce
 from paceline.tensorflow.horovod import horovod_tensorflow
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
@@ -36,7 +36,7 @@ from paceline.tensorflow.tape.tape import PartialDistributedGradientTape as Part
 
 allreduce = with_codec(horovod_tensorflow, "allreduce", wire.call_named)
 grouped_allreduce = with_codec(horovod_tensorflow, "grouped_allreduce", wire.call_named)
-globals().update(SHARED_SETTINGS)  # hvd.Pipelined and so on
+globals().update(SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_tensorflow, wire, settings)
 mean = mean_of_arrays(wire.average)
 check_replicas = checker(lambda: loaded("tensorflow"), lambda variable: variable.numpy())
@@ -45,7 +45,7 @@ exchange_stats = reader("tensorflow")
 metrics = metrics_of("tensorflow")
 
 _OURS = [
-    *SHARED_SETTINGS,
+    *SETTINGS,
     "DistributedGradientTape",
     "DistributedOptimizer",
     "ExchangeStats",

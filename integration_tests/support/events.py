@@ -92,11 +92,6 @@ _MISSING_IN_KERAS = _refused(
 )
 _NEW_IN_KERAS = _refused("Keras builds an optimizer for one list of variables and raises an error.", _KERAS, on=KERAS)
 _FINAL_IN_KERAS = _nothing("apply() submits gradients and returns their answers: none can change.", _KERAS, on=KERAS)
-_SPLIT_IN_KERAS = _refused(
-    "Keras and TensorFlow refuse this exchange before training.",
-    "unit/exchange/test_split.py::test_keras_and_tapes_refuse_it",
-    on=KERAS,
-)
 _CHANGED = _refused(
     "The rank that changed it raises an error after the others have their results. Remedy: synchronize().",
     _TORCH,
@@ -113,7 +108,7 @@ EVENTS = (
         "local": (_works("An accumulation is one update of this rank."),),
         "split": (
             _works("The last pass submits the sums.", _TORCH, on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("The last pass submits the sums.", _KERAS, on=KERAS),
         ),
         RESIDUAL: (_nothing("Only submitted sums are encoded."),),
     }),
@@ -134,7 +129,8 @@ EVENTS = (
         "split": (
             _works("Ranks tell each other of infinities; all skip the step, and no weights travel.", _TORCH,
                    on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("Ranks exchange the number of infinities; all skip the step.", _KERAS,
+                   "ranks/keras/test_split.py::test_an_overflow_on_one_rank_skips_the_step_on_all", on=KERAS),
         ),
         RESIDUAL: (_works(
             "All gradients of the step keep the residuals they had before it; these keep the scale of their step.",
@@ -149,7 +145,7 @@ EVENTS = (
         "local": (_works("It stays on its rank until the next average, which gives it to all."),),
         "split": (
             _works("As sync: the weight that it is in has it on every rank.", _TORCH, on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("As sync: the weight that it is in has it on every rank.", _KERAS, on=KERAS),
         ),
         RESIDUAL: (_works(
             "It stays visible, and never becomes a part of a residual: as after a skipped step.",
@@ -171,7 +167,7 @@ EVENTS = (
         ),
         "split": (
             _works("The rank contributes zeros.", _TORCH, on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _MISSING_IN_KERAS,
         ),
         RESIDUAL: (
             _works("Zeros are encoded with the residual, which arrives then.", _TORCH, on=PYTORCH), _MISSING_IN_KERAS,
@@ -202,7 +198,7 @@ EVENTS = (
         "split": (
             _works("It stays None until a rank has one, as sync.", _TORCH,
                    "ranks/torch/test_unused.py::test_as_one_process", on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("It stays None; another compiled step may have it later.", _KERAS, on=KERAS),
         ),
         RESIDUAL: (_nothing("Nothing is encoded until a rank has a gradient."),),
     }),
@@ -224,7 +220,8 @@ EVENTS = (
                          "ranks/local/test_local.py::test_torch_frozen_types_and_unused_parameters"),),
         "split": (
             _works("It contributes zeros that nobody uses; its owner stays.", _TORCH, on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("Its owner stays.", _KERAS,
+                   "ranks/keras/test_split.py::test_ranks_without_variables_and_frozen_variables", on=KERAS),
         ),
         RESIDUAL: (_nothing("The residual is kept, and added to its next gradient."),),
     }),
@@ -244,7 +241,7 @@ EVENTS = (
         "split": (
             _works("Replaced parameters keep their owner; added ones get one. If shards change, their state moves.",
                    *_REPLACED, on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _NEW_IN_KERAS,
         ),
         RESIDUAL: (_works("The new parameter begins without one.",
                           *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
@@ -258,7 +255,7 @@ EVENTS = (
                   _FINAL_IN_KERAS),
         "split": (
             _CHANGED,
-            _SPLIT_IN_KERAS,
+            _FINAL_IN_KERAS,
         ),
         RESIDUAL: (_CHANGED, _FINAL_IN_KERAS),
     }),
@@ -278,7 +275,7 @@ EVENTS = (
                          "ranks/exchange/test_compiled_steps.py::test_turns_average_their_own_weights"),),
         "split": (
             _works("Names carry the number of creation: each has its own weights on their way.", _TORCH, on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("Names carry the number of creation: each sends its own weights.", _KERAS, on=KERAS),
         ),
         RESIDUAL: (_works(
             "Residuals belong to an operation of one optimizer.", *_BOTH,
@@ -297,7 +294,7 @@ EVENTS = (
         "split": (
             _works("They are exact; whoever reads a weight waits for it.", _TORCH,
                    "ranks/split/test_split.py::test_whoever_reads_a_weight_waits_for_it", on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("They are exact; weights are complete at the end of a step.", _KERAS, on=KERAS),
         ),
         RESIDUAL: (_nothing("Only gradients of an optimizer or tape are encoded.", *_BOTH,
                             "ranks/codecs/test_variables.py::test_scripts_of_horovod"),),
@@ -324,7 +321,8 @@ EVENTS = (
                    "ranks/torch/test_event_table.py::test_states_of_another_number_of_ranks", on=PYTORCH),
             _refused("state_dict() without it, and local_state_dict() of another rank.",
                      "ranks/split/test_split.py::test_states", on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("consolidate_state_dict() collects all state for files, which any number of ranks loads.", _KERAS,
+                   "ranks/keras/test_split.py::test_files_have_the_whole_state", on=KERAS),
         ),
         RESIDUAL: (_works(
             "Each rank saves and loads its own; another rank's is left out, and it begins with zeros.",
@@ -350,7 +348,8 @@ EVENTS = (
         "split": (
             _refused("As sync.", "ranks/leaving/test_slow_rank.py::test_unequally_many_synchronous_steps_are_an_error",
                      on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _refused("As sync.", "ranks/leaving/test_slow_rank.py::test_unequally_many_synchronous_steps_are_an_error",
+                     on=KERAS),
         ),
         RESIDUAL: (_nothing("What is left of it is dropped, as rounding without error feedback.",
                             "ranks/codecs/test_codecs_torch.py::"
@@ -374,7 +373,8 @@ EVENTS = (
         "split": (
             _works("All others raise an error that names the rank, where they wait for gradients or weights.",
                    "faults/test_split.py::test_survivors_name_the_rank_that_dies", on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("As sync: an exception that a script survives leaves no trace.",
+                   "ranks/keras/test_failed_steps.py::test_a_failed_pass_leaves_no_trace", on=KERAS),
         ),
         RESIDUAL: (_works("As the exchange; residuals of the failed step are not used.",
                           "faults/test_collectives.py::test_survivors_in_the_middle_of_a_message_name_the_dead_rank"),),
@@ -395,7 +395,8 @@ EVENTS = (
                          "ranks/local/test_local.py::test_torch_forgets_what_other_ranks_had"),),
         "split": (
             _works("Owners are assigned again; ranks go on with the whole state.", _TORCH, _CHANGES, on=PYTORCH),
-            _SPLIT_IN_KERAS,
+            _works("Compiled steps of the same ranks go on. Elastic jobs are refused.", _KERAS,
+                   "ranks/keras/test_split.py::test_what_it_refuses", on=KERAS),
         ),
         RESIDUAL: (_works("Loading the committed state replaces them; without that a rank keeps its own."),),
     }),

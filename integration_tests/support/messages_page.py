@@ -53,6 +53,7 @@ SUBJECTS = (
     ("plugin/local/", "Local exchange"),
     ("plugin/split/", "Split exchange"),
     ("frameworks/torch/split/", "Split exchange"),
+    ("frameworks/keras3/sharded.py", "Split exchange"),
     ("plugin/pipeline_options.py", "Pipeline stages"),
     ("plugin/stages/", "Pipeline stages"),
     ("frameworks/torch/stages/", "Pipeline stages"),

@@ -28,7 +28,7 @@ def _ours(framework: str) -> set[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_OURS" and isinstance(node.value, ast.List)
     )
     names = {element.value for element in listed.elts if isinstance(element, ast.Constant)}
-    return {*map(str, names), *(exchanges.SETTINGS if framework == "torch" else exchanges.SHARED_SETTINGS)}
+    return {*map(str, names), *exchanges.SETTINGS}
 
 
 @pytest.mark.parametrize("framework", ["torch", "keras", "tensorflow"])

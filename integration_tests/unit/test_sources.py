@@ -16,7 +16,7 @@ import pytest
 import paceline.bridge
 import paceline.core
 from integration_tests.support.packages import packages
-from paceline.registry.exchanges import SETTINGS, SHARED_SETTINGS
+from paceline.registry.exchanges import SETTINGS
 
 TWO = ("The problem.", "The remedy.")
 
@@ -108,7 +108,7 @@ def offered(source: str) -> set[str]:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             if target.id == "_OURS" and isinstance(node.value, ast.List):
                 starred = {ast.unparse(one.value) for one in node.value.elts if isinstance(one, ast.Starred)}
-                exchanges = {"SETTINGS": SETTINGS, "SHARED_SETTINGS": SHARED_SETTINGS}
+                exchanges = {"SETTINGS": SETTINGS}
                 names = {str(ast.literal_eval(one)) for one in node.value.elts if isinstance(one, ast.Constant)}
                 return names.union(*(exchanges.get(one, ()) for one in starred))
             found.add(target.id)

@@ -23,9 +23,8 @@ TORCH = "torch"
 
 def choices(framework: str) -> tuple[tuple[str, str], ...]:
     """Return the settings to try with `framework`: arguments of its wrappers and their values."""
-    offered = (one for one in DECLARATIONS if framework == TORCH or not one.settings.torch_alone)
     return (
-        *(("exchange", name) for one in offered for name in one.names),
+        *(("exchange", name) for one in DECLARATIONS for name in one.names),
         *(("collective", name) for name in COLLECTIVES if name != HOROVODS),
         *(("codec", name) for name in CODECS if name != EXACT),
     )

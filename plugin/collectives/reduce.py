@@ -12,6 +12,8 @@ from paceline.registry.collectives import HOROVODS
 # bridge/reserved_names.h. The library treats an allreduce with this prefix as a reduce; the root's number in the
 # process set follows the prefix.
 REDUCE_NAMES = "\x7fpaceline.reduce."
+# The same prefix in names of TensorFlow's nodes, which cannot hold the control character.
+REDUCE_NODES = REDUCE_NAMES.replace("\x7f", ">7F")
 
 
 @dataclass(frozen=True)

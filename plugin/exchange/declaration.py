@@ -43,8 +43,6 @@ class ExchangeSettings:
     reproducible: ClassVar[bool] = True
     # True if every contribution has a weight, which is 1 unless the script sets it.
     weighs: bool = False
-    # True if only PyTorch has this exchange.
-    torch_alone: ClassVar[bool] = False
 
     def __new__(cls, *_: Any, **given: Any) -> ExchangeSettings:
         """Raise UsageError for a keyword argument of Paceline 0.1 that has been renamed."""

@@ -18,6 +18,7 @@ from paceline.codecs.encoding import Encoding
 from paceline.codecs.naming import unmarked
 from paceline.errors import UsageError
 from paceline.exchange.averaging import VariableMeans
+from paceline.exchange.keras_slots import slots_of
 from paceline.exchange.own_names import own_name
 from paceline.exchange.wire import HALF_ROUNDING, Array, Bucket, Key, Work
 from paceline.native.library import loaded
@@ -140,6 +141,10 @@ class KerasWire:
             **changes,
         )
 
+    def sums(self) -> Any:
+        """Return settings for plain sums, without compression."""
+        return dataclasses.replace(self._averaging(), op=self._module.hvd.Sum)
+
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
         """Omit the weights of layers that stay on their rank."""
         return {index: weight for index, weight in weights.items() if index in members}
@@ -184,20 +189,11 @@ def moments_of(optimizer: Any, weights: Mapping[int, Any]) -> dict[str, dict[int
     """
     trained = list(optimizer._trainable_variables)
     kept: dict[str, dict[int, Any]] = {}
-    for name, many in sorted(vars(optimizer).items()):
-        if name in ("_trainable_variables", "_accumulated_gradients", "_model_variables_moving_average"):
+    for name, index, one in slots_of(optimizer):
+        if name in ("_accumulated_gradients", "_model_variables_moving_average") or index not in weights:
             continue
-        if not isinstance(many, list) or len(many) != len(trained):
-            continue
-        alike = {
-            index: many[index]
-            for index in weights
-            if index < len(many)
-            and getattr(many[index], "shape", None) == trained[index].shape
-            and "float" in str(getattr(many[index], "dtype", ""))
-        }
-        if alike:
-            kept[name.strip("_")] = alike
+        if one.shape == trained[index].shape and "float" in str(one.dtype):
+            kept.setdefault(name.strip("_"), {})[index] = one
     if not kept:
         raise UsageError(
             f"moments_every was given together with the optimizer {optimizer.name!r}, which keeps no moments.",

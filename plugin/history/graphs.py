@@ -55,22 +55,27 @@ class GraphObserver(Observer):
         return answered
 
     def _update(self, inner: Callable[..., Any], weights: Weights, step: Callable[[], Any], *otherwise: Any) -> Any:
-        ops = self._ops
+        sent = self._shares is not None  # after the step, owners send the new weights
 
         def counted() -> Any:
             result = step()
-            known = weights()
-            values = [self._wire.value(one) for one in known.values()]
-            with ops.after(values):
-                ops.observed(lambda arrays: self._updated(dict(zip(known, arrays, strict=True))), values)
+            if not sent:
+                self._observe(weights, self._updated)
             return result
 
         result = inner(weights, counted, *otherwise)
+        if sent:
+            self._observe(weights, self._updated)
         if not self._equal:
-            known = weights()
-            values = [self._wire.value(one) for one in known.values()]
-            ops.observed(lambda arrays: self._averaged(dict(zip(known, arrays, strict=True))), values)
+            self._observe(weights, self._averaged)
         return result
+
+    def _observe(self, weights: Weights, write: Callable[[Mapping[int, Any]], None]) -> None:
+        """Call `write` with the values that the weights have here, in every execution."""
+        known = weights()
+        values = [self._wire.value(one) for one in known.values()]
+        with self._ops.after(values):
+            self._ops.observed(lambda arrays: write(dict(zip(known, arrays, strict=True))), values)
 
     def _updated(self, values: Mapping[int, Any]) -> None:
         self._write(Updated(self._x, self._last))

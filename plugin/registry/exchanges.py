@@ -28,9 +28,8 @@ DECLARATIONS: tuple[Declaration, ...] = (
 )
 
 NAMES = tuple(name for one in DECLARATIONS for name in one.names)
-# Settings classes by name, exported by the adapters as hvd.Pipelined and so on; the second leaves out PyTorch's own.
+# Settings classes by name, exported by the adapters as hvd.Pipelined and so on.
 SETTINGS: dict[str, type[ExchangeSettings]] = {one.settings.__name__: one.settings for one in DECLARATIONS}
-SHARED_SETTINGS = {name: one for name, one in SETTINGS.items() if not one.torch_alone}
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
@@ -71,6 +72,18 @@ def make_watched(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire], set
     return made
 
 
-def maker(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire]) -> Callable[[Any], Exchange] | None:
-    """Return a function from a Keras optimizer's settings to its exchange, or None for Horovod's own allreduce."""
-    return None if give(chosen).synchronous else lambda settings: make_watched(chosen, wire, settings)
+@dataclass(frozen=True)
+class Maker:
+    """Function from a Keras optimizer's settings to its exchange, which has the settings `chosen`."""
+
+    chosen: ExchangeSettings
+    wire: Callable[[Any, str], Wire]
+
+    def __call__(self, settings: Any) -> Exchange:
+        """Construct the exchange."""
+        return make_watched(self.chosen, self.wire, settings)
+
+
+def maker(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire]) -> Maker | None:
+    """Return the function that makes the exchange of a Keras optimizer, or None for Horovod's own allreduce."""
+    return None if give(chosen).synchronous else Maker(chosen, wire)

@@ -4,17 +4,19 @@ start(bucket)    reduce to the owner during the backward pass; the answer of eve
                  of each element is independent, every rank owns a shard of the bucket: reduce-scatter
 update(step)     each rank updates its own parameters, or its shards, then starts to broadcast or all-gather them
 reading          code that reads a parameter in flight waits for its new value (OwnersWire.send)
+
+Keras' updates may be compiled: `reduce` exchanges all gradients, and `update` waits for the new weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from paceline.errors import UsageError
 from paceline.exchange.around_updates import AroundUpdates
-from paceline.exchange.base import AllExchanges, Exchange, Update
+from paceline.exchange.base import AllExchanges, Exchange, Update, waited
 from paceline.exchange.wire import Answer, Bucket, Weights, Wire, Work
 from paceline.split.owners import Owners
 from paceline.split.settings import Split
@@ -22,6 +24,8 @@ from paceline.split.settings import Split
 
 class OwnersWire(Wire, Protocol):
     """Operations of a framework for the split exchange, in addition to Wire. Owners are ranks in the process set."""
+
+    reload: str  # remedy if ranks that held a part of the optimizer state have left
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False, owner: int | None = None) -> Work:
         """Start Wire.start's operation; with `owner`, a reduce whose result is valid on the owner only.
@@ -53,12 +57,11 @@ class OwnersWire(Wire, Protocol):
         """Return the name of the first parameter of a bucket."""
         ...
 
-    def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
-        """Start to broadcast the parameters of the bucket from `owner`, or to all-gather the shards of EVERYONE.
+    def send(self, updated: Sequence[Reduced]) -> None:
+        """Start to broadcast the parameters of each bucket from its owner, or to all-gather the shards of EVERYONE.
 
-        Code that reads them waits for them.
-
-        `sent()` completes the reduce of the bucket's gradients; it is called after the broadcast has arrived.
+        Code that reads them waits for them; in Keras this method itself waits. `Reduced.work` completes the reduce of a
+        bucket's gradients; it is called after the broadcast has arrived.
         """
         ...
 
@@ -76,6 +79,14 @@ class OwnersWire(Wire, Protocol):
 
     def left_out(self, buckets: Sequence[Bucket]) -> AbstractContextManager[None]:
         """Return a context that hides the gradients of these parameters, and drops their optimizer state at its end."""
+        ...
+
+    def zero_if_finite(self, results: Sequence[Any], others: Sequence[Any]) -> Any:
+        """Return 0 if the `results` of all owners are finite, else NaN; also wait for `others` (Keras)."""
+        ...
+
+    def filled(self, like: Any, number: Any) -> Any:
+        """Return a tensor of this number, in the shape and type of `like` (Keras)."""
         ...
 
     def share_gradients(self, bucket: Bucket, owner: int) -> Callable[[], None]:
@@ -134,14 +145,42 @@ class SplitExchange(Exchange):
         self._reduced[bucket.name] = one = Reduced(bucket, owner, work)
         return work if one.here(self.rank) else lambda: None
 
+    def reduce(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Reduce all gradients of an update; results of other owners' buckets have no meaning.
+
+        Under loss scaling those are NaN if an owner found no finite result, so that all ranks skip the update.
+        """
+        answers = waited(self.start, buckets, tensors)
+        results = [
+            self._reduced[bucket.name].work() if answer is None else answer
+            for bucket, answer in zip(buckets, answers, strict=True)
+        ]
+        with self.ops.after([one for many in results for one in many]):
+            self.complete()
+        if self._scale is None:
+            return results
+        others = [one for answer, many in zip(answers, results, strict=True) if answer is None for one in many]
+        number = self.wire.zero_if_finite([one for answer in answers for one in answer or ()], others)
+        return [
+            [self.wire.filled(one, number) for one in many] if answer is None else many
+            for answer, many in zip(answers, results, strict=True)
+        ]
+
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
+        """Note the buckets of this update: compiled reductions do not call `start` again."""
+        if self.wire.waits_later:
+            return
+        self._reduced = {
+            name: Reduced(bucket, self.owner_of(self.wire.first(bucket)), list) for name, bucket in buckets.items()
+        }
+
     def check_state(self) -> None:
         """Raise UsageError if ranks of a previous world held parts of the state."""
         if self.stale:
             raise UsageError(
                 f"Rank {self.rank}: {self.wire.label}: the ranks have changed, and former ranks held a part of the "
                 "optimizer state.",
-                "Call load_state_dict() on all ranks with a state from consolidate_state_dict(); "
-                "hvd.elastic.TorchState does this.",
+                self.wire.reload,
             )
 
     def owner_of(self, name: str) -> int:
@@ -185,7 +224,8 @@ class SplitExchange(Exchange):
     def _drop(self) -> None:
         """End this update without a step; owners already have their results."""
         for one in self.end_update():
-            if not one.here(self.rank):
+            # `reduce` has waited for all; another trace of a compiled step cannot use the tensors of the first one.
+            if self.wire.waits_later and not one.here(self.rank):
                 one.work()
 
     def drain(self) -> list[Update]:
@@ -222,8 +262,8 @@ class OwnersUpdates(AroundUpdates):
         with wire.left_out(others), wire.shards(cut):
             result = step()
         exchange.updates += 1
-        for bucket in wire.in_reading_order([one.bucket for one in reduced.values()]):
-            wire.send(bucket, reduced[bucket.name].owner, reduced[bucket.name].work)
+        order = wire.in_reading_order([one.bucket for one in reduced.values()])
+        wire.send([reduced[bucket.name] for bucket in order])
         return result
 
     def real_weights(self) -> AbstractContextManager[None]:

@@ -18,27 +18,34 @@ SPLIT_TAG = -2
 
 @dataclass(frozen=True)
 class Split(ExchangeSettings):
-    """ZeRO stage 1: one rank updates each parameter and broadcasts the new value (PyTorch).
+    """ZeRO stage 1: one rank updates each parameter and broadcasts the new value.
 
     Args:
-        independent: a statement of the user, needed for optimizers outside torch.optim: the update of each parameter
-            depends only on this parameter.
+        independent: a statement of the user, needed for optimizers outside torch.optim and Keras: the update of each
+            parameter depends only on this parameter.
         elementwise: a statement of the user: the update of each element depends only on this element's gradient and
-            state, so that ranks may share the elements of a parameter.
+            state, so that ranks may share the elements of a parameter (PyTorch).
     """
 
     tag: ClassVar[int] = SPLIT_TAG
     in_step: ClassVar[bool] = True
     sharded: ClassVar[bool] = True
-    torch_alone: ClassVar[bool] = True
 
     independent: bool = setting(False)
     elementwise: bool = setting(False)
+
+    @property
+    def needs_optimizer(self) -> tuple[str, str] | None:
+        """Problem and remedy for tapes, which can never use this exchange."""
+        return (
+            'A tape was given exchange="split"; it does not know the optimizer, which ranks would share.',
+            'Use hvd.DistributedOptimizer, or exchange="sync".',
+        )
 
 
 DECLARATION = Declaration(
     settings=Split,
     short="split (those of all ranks; each rank updates its part, and new weights follow during the forward pass)",
-    text="gradients are reduced to the rank that updates their parameter, and new weights are broadcast while the next "
-    "forward pass begins (PyTorch)",
+    text="gradients are reduced to the rank that updates their parameter, and new weights are broadcast: in PyTorch "
+    "while the next forward pass begins, in Keras at once",
 )

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from paceline.exchange.wire import Bucket, Work
-from paceline.split.exchange import EVERYONE
+from paceline.exchange.wire import Bucket
+from paceline.split.exchange import EVERYONE, Reduced
 from paceline.split.spans import spans, spans_of
 from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.names import ParameterNames
@@ -39,6 +39,10 @@ class OwnersTensors(TorchTensors):
     library: ctypes.CDLL
     process_set: Any
     scope: str
+    reload = (
+        "Call load_state_dict() on all ranks with a state from consolidate_state_dict(); "
+        "hvd.elastic.TorchState does this."
+    )
     elementwise = False  # the optimizer updates each element by itself
     encodes: Callable[[Bucket], bool]  # True if gradients of the bucket may be sent rounded
     _compresses: bool
@@ -88,10 +92,11 @@ class OwnersTensors(TorchTensors):
         """Return the name of the first parameter of a bucket."""
         return self._names[self._names.parameter(str(bucket.members[0]))]
 
-    def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
-        """Start to broadcast or all-gather the parameters of the bucket."""
-        members = self._members[bucket.name].parameters if owner == EVERYONE else self._parameters_of([bucket])
-        self._weights.send(bucket, members, self._root(owner), sent)
+    def send(self, updated: Sequence[Reduced]) -> None:
+        """Start to broadcast or all-gather the parameters of the buckets."""
+        for bucket, owner, sent in updated:
+            members = self._members[bucket.name].parameters if owner == EVERYONE else self._parameters_of([bucket])
+            self._weights.send(bucket, members, self._root(owner), sent)
 
     def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
         """Return `buckets` in the order in which the last forward pass read them."""

@@ -28,6 +28,7 @@ def _exchange(hvd: Any, name: str) -> Any:
         "majority": "majority",
         "synced": hvd.Partial(quorum="solo", sync_every=6),
         "local": hvd.Local(sync_every=6),
+        "split": "split",
     }[name]
 
 
@@ -56,11 +57,11 @@ def _fit(rank: int, size: int, folder: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [2, more(3, id="3")])
-@pytest.mark.parametrize("name", ["k3", "majority", "synced", "local"])
+@pytest.mark.parametrize("name", ["k3", "majority", "synced", "local", "split"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_fit(backend: str, name: str, size: int, tmp_path: Path) -> None:
     run_ranks(_fit, size, str(tmp_path), name, env={"KERAS_BACKEND": backend})
-    exchange = {"k3": "pipelined", "local": "local"}.get(name, "partial")
+    exchange = {"k3": "pipelined", "local": "local", "split": "split"}.get(name, "partial")
     results = checked(tmp_path, exchange)
     for one in counts(tmp_path):
         assert one["produced"] == UPDATES * TENSORS and one["step"] == UPDATES
@@ -72,6 +73,8 @@ def test_fit(backend: str, name: str, size: int, tmp_path: Path) -> None:
         averages = UPDATES // 6 * TENSORS
         assert results[Check.MEAN].compared >= averages
         assert results[Check.WEIGHTS].compared >= averages * (size - 1)
+    if name == "split":
+        assert results[Check.WEIGHTS].compared == UPDATES * TENSORS * (size - 1)
     if name == "k3":
         assert results[Check.WEIGHTS].compared >= (UPDATES - 2) * TENSORS * (size - 1)
 

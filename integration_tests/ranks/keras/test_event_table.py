@@ -24,7 +24,7 @@ from paceline.keras3 import same_gradients
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 RATE, ELEMENTS = 2.0**-4, 300
-EXCHANGES = tuple(column for column in COLUMNS if column not in (ARMED, "split"))
+EXCHANGES = tuple(column for column in COLUMNS if column != ARMED)
 UNSCALED = ("partial", "local")
 
 
@@ -42,7 +42,12 @@ class _Training:
 
     def wrap(self) -> None:
         """Make the optimizer of the current variables, and the compiled step of all of them."""
-        others = {"pipelined": "pipelined", "partial": hvd.Partial(quorum=self.size), "local": hvd.Local(sync_every=4)}
+        others = {
+            "pipelined": "pipelined",
+            "split": "split",
+            "partial": hvd.Partial(quorum=self.size),
+            "local": hvd.Local(sync_every=4),
+        }
         held: Any = keras.optimizers.SGD(RATE)
         if self.scaled:
             held = keras.optimizers.LossScaleOptimizer(held, initial_scale=64.0)

@@ -54,7 +54,7 @@ def _steps(
 
 @pytest.mark.parametrize(
     ("exchange", "place", "passes", "everywhere"),
-    by_pairs(("sync", "pipelined", "partial", "local"), PLACES, (1, 2, 3), (True, False)),
+    by_pairs(("sync", "pipelined", "partial", "local", "split"), PLACES, (1, 2, 3), (True, False)),
 )
 @ranks(2, env=TENSORFLOW, hvd="paceline.keras")
 def test_a_failed_pass_leaves_no_trace(

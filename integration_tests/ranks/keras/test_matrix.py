@@ -25,7 +25,7 @@ from paceline.errors import UserError
 
 STEPS, BATCH = 6, 3
 TOLERANCE = 1e-6
-EXCHANGES = ("sync", "pipelined K=1", "quorum = all", "sync + optimal")
+EXCHANGES = ("sync", "pipelined K=1", "quorum = all", "split", "sync + optimal")
 
 Arrays = list[np.ndarray[Any, Any]]
 Wrap = Callable[[Any], Any]
@@ -45,7 +45,15 @@ def _momentum() -> Any:
 
 def _fit(model: Any, x: Any, y: Any, batch: int) -> Arrays:
     model.fit(x, y, batch_size=batch, shuffle=False, verbose=0)
-    return [numpy(one) for one in [*model.weights, *model.optimizer.variables]]
+    _collect(model)
+    state: dict[str, Any] = {}
+    model.optimizer.save_own_variables(state)
+    return [*(numpy(one) for one in model.weights), *state.values()]
+
+
+def _collect(model: Any) -> None:
+    """Give all ranks the whole state of an optimizer that they share."""
+    getattr(model.optimizer, "consolidate_state_dict", lambda to: None)(None)
 
 
 def _plain(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path, optimizer: Any = None, **choices: Any) -> Arrays:
@@ -109,6 +117,7 @@ def _weights_only(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Array
     model = _model()
     model.compile(wrap(_momentum()), "mse")
     _fit(model, x[:half], y[:half], batch)
+    _collect(model)
     model.save_weights(path)
     other = _model()
     other.compile(wrap(_momentum()), "mse")
@@ -229,8 +238,9 @@ TAPES: dict[str, Callable[..., Arrays]] = {
 
 # Keras has it for TensorFlow only.
 NOT_ON_TORCH = ["steps_per_execution"]
-# Late gradients would have another scale: refused, with a reason (paceline.partial.exchange).
-REFUSED = {("loss scaling", "quorum = all")}
+# Refused, with a reason: late gradients would have another scale (paceline.partial.exchange); a rank has no averages of
+# other ranks' variables (paceline.keras3.sharded).
+REFUSED = {("loss scaling", "quorum = all"), ("EMA", "split")}
 
 Cells = list[tuple[str, str]]
 
@@ -252,7 +262,7 @@ def _wrapping(feature: str, exchange: str, size: int) -> Wrap:
         # Not loaded where Keras runs on PyTorch.
         wrapper = importlib.import_module("paceline.tensorflow").DistributedGradientTape
     others: dict[str, Any] = {"pipelined K=1": hvd.Pipelined(k=1), "quorum = all": hvd.Partial(quorum=size)}
-    chosen = others.get(exchange, "sync")
+    chosen = others.get(exchange, "split" if exchange == "split" else "sync")
     fusion = "optimal" if exchange.endswith("optimal") else None
     return lambda one: wrapper(one, name=f"{feature} {exchange}", exchange=chosen, fusion=fusion)
 
@@ -292,11 +302,12 @@ def _compare_in_float64(rank: int, size: int, folder: Path, cells: Cells) -> Non
 def _cells(features: dict[str, Any]) -> tuple[Cells, Cells]:
     """Cells of the diagonals, and the others; merging by plan comes last, because its plans stay."""
     rows = {feature: number for number, feature in enumerate(features)}
-    cells = [(feature, exchange) for exchange in EXCHANGES for feature in features]
+    exchanges = [one for one in EXCHANGES if not (features is TAPES and one == "split")]
+    cells = [(feature, exchange) for exchange in exchanges for feature in features]
     diagonal = [
         (feature, exchange)
         for feature, exchange in cells
-        if rows[feature] % len(EXCHANGES) == EXCHANGES.index(exchange)
+        if rows[feature] % len(exchanges) == exchanges.index(exchange)
     ]
     return diagonal, [cell for cell in cells if cell not in diagonal]
 
