@@ -179,7 +179,7 @@ def test_ranks_and_launcher_of_one_host_listen_on_loopback_alone() -> None:
 
 
 @pytest.mark.patch("loopback-only", "private-environment")
-def test_elastic_ranks_of_one_host_listen_on_loopback_alone_and_nobody_gets_keys_or_sizes_of_files(tmp_path: Path) -> None:
+def test_elastic_ranks_of_one_host_listen_on_loopback_alone_and_tell_no_keys_or_sizes_of_files(tmp_path: Path) -> None:
     discovery = program(tmp_path, "discover", "echo localhost:2")
     words = ["-np", "2", "--min-np", "2", "--host-discovery-script", str(discovery), sys.executable, "-c", _LISTENS]
     found = outputs(words, {"TESTING": str(os.getpid())})

@@ -56,10 +56,10 @@ class CollectiveExecution {
   void AddReady(int32_t number);
 
   std::shared_ptr<const CollectiveSchedule> schedule_;
-  std::vector<State> states_;       // by operation
-  std::vector<uint8_t> missing_;    // by operation: so many of those that it comes after are not done
-  std::vector<std::size_t> first_;  // by operation: where its followers begin; one more at the end
-  std::vector<int32_t> followers_;  // those that come after it
+  std::vector<State> states_;              // by operation
+  std::vector<uint8_t> missing_;           // by operation: so many of those that it comes after are not done
+  std::vector<std::size_t> first_;         // by operation: where its followers begin; one more at the end
+  std::vector<int32_t> followers_;         // those that come after it
   using Ready = std::pair<bool, int32_t>;  // whether it is no receive, and its number
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   std::size_t done_ = 0;
