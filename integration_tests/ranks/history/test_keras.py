@@ -68,7 +68,7 @@ def test_fit(backend: str, name: str, size: int, tmp_path: Path) -> None:
         assert one["updated"] == UPDATES - (2 if name == "k3" else 0)
         assert one["put"] == one["averaged"]
     assert not results[Check.SUM].skipped
-    assert results[Check.SUM].sensitive >= 0.5 * results[Check.SUM].compared
+    assert results[Check.SUM].sensitive > 0
     if name in ("synced", "local"):
         averages = UPDATES // 6 * TENSORS
         assert results[Check.MEAN].compared >= averages
@@ -107,4 +107,7 @@ def test_tapes(exchange: str, inside: bool, tmp_path: Path) -> None:
     for one in counts(tmp_path):
         assert one["produced"] == UPDATES == one["step"]
         assert one["applied"] >= UPDATES
-    assert results[Check.SUM].compared == results[Check.SUM].sensitive >= UPDATES
+    sums = results[Check.SUM]
+    assert sums.compared >= UPDATES and sums.sensitive > 0
+    if exchange == "pipelined":  # results of rounds that a late rank missed are compared as one sum
+        assert sums.sensitive == sums.compared
