@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,20 @@ from integration_tests.support.merging import ByHand, repeat
 _ONCE = re.compile(r"\.layouts$|paceline\.(agree|drain)\b")
 
 
-class PlannedTraining:
+class PlannedTraining(ABC):
     """A training that follows plans of the test, if its case asks for them. `library`: Horovod's, of the framework."""
 
     def __init__(self, case: Case, injector: Injector, rank: int, library: str) -> None:
         self._case, self._injector, self._rank, self._library = case, injector, rank, library
         self._hand: ByHand | None = None
 
+    @abstractmethod
     def step(self, step: int, at: int) -> None:
-        raise NotImplementedError
+        """As in Training."""
 
+    @abstractmethod
     def weights(self) -> list[np.ndarray[Any, Any]]:
-        raise NotImplementedError
+        """As in Training."""
 
     def begin(self) -> int:
         """Make a step; with a plan, steps until the plan is in force, armed if the case is."""
@@ -74,5 +77,5 @@ class PlannedTraining:
     def off(self, steps: int) -> float:
         return off_from_expected(self.weights(), self._case.size, steps)
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027: the default of both frameworks
         """Nothing: shutdown() makes the updates that are left."""

@@ -62,7 +62,7 @@ class TorchTraining(PlannedTraining):
             within_step(self._injector, self._at, **self.armed())
         count = changed_shape(self._injector, self._at)
         if count is not None and self._case.fault.moment is Moment.ROUND:
-            hvd.partial_allreduce(torch.ones(count), name=EXTRA, quorum=self._case.size)
+            hvd.partial_allreduce(torch.ones(count), name=EXTRA, quorum="majority")
         elif count is not None:
             hvd.allreduce(torch.ones(count), name=EXTRA)
 

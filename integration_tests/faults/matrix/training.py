@@ -73,9 +73,7 @@ def off_from_expected(weights: Sequence[np.ndarray[Any, Any]], size: int, steps:
 
 def exchange_of(case: Case, hvd: Any) -> Any:
     """The argument `exchange` of the wrapped optimizer."""
-    # Ranks that wait for the tensor with another shape would not take part in the rounds of a rank that is behind.
-    quorum: Any = case.size if case.fault.action is Action.SHAPE else "majority"
-    others = {"partial": hvd.Partial(quorum=quorum), "local": hvd.Local(sync_every=LOCAL_STEPS)}
+    others = {"partial": hvd.Partial(quorum="majority"), "local": hvd.Local(sync_every=LOCAL_STEPS)}
     return others.get(case.exchange, "sync" if case.armed else case.exchange)
 
 
