@@ -77,5 +77,5 @@ class PlannedTraining(ABC):
     def off(self, steps: int) -> float:
         return off_from_expected(self.weights(), self._case.size, steps)
 
-    def end(self) -> None:  # noqa: B027: the default of both frameworks
+    def end(self) -> None:  # noqa: B027
         """Nothing: shutdown() makes the updates that are left."""
