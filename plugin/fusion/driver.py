@@ -37,6 +37,7 @@ from paceline.fusion.resolve import resolve
 from paceline.fusion.trial import WINDOW_STEPS, WORTH_TRYING, Trial
 from paceline.log import log
 from paceline.record.trace import Costs
+from paceline.registry.collectives import OWN
 from paceline.registry.policies import BUILT_IN, FIXED, THRESHOLD
 
 # Steps before the first measurement, in which memory is allocated and connections warm up.
@@ -46,8 +47,9 @@ FIRST_STEPS = 3
 SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1))
 # Largest message of the sweep. Ranks keep two buffers of this size until the job ends, and the line goes on beyond it.
 MOST_SWEEP_BYTES = 32 << 20
-# Factor on these numbers while armed steps select their collective: they try several.
-FAST_TIMES = 3
+# Factor on these numbers while armed steps select their collective: each is tried three times (auto_choice.h). A trial
+# has no message beside it, so a burst before the end of the trials would time messages one after another.
+FAST_TIMES = len(OWN)
 # Number of the smallest messages sent together, to measure the part of a start-up that does not overlap.
 BURST = 16
 # A new plan pays if it is expected to save this share of a step.

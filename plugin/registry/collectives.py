@@ -16,3 +16,5 @@ COLLECTIVES: dict[str, tuple[int, str]] = {
     "doubling": (3, "whole messages between ranks at distance 1, 2, 4, ...: for small messages"),
     AUTO: (4, "the fastest for each message, by prediction and then by measurement"),
 }
+# The collectives of Paceline.
+OWN = tuple(name for name in COLLECTIVES if name not in (HOROVODS, AUTO))

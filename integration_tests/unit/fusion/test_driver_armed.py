@@ -20,6 +20,7 @@ from paceline.fusion.driver import State, tried
 from paceline.fusion.offer import EXPECTED
 from paceline.fusion.resolve import resolve
 from paceline.fusion.trial import SIGNIFICANCE, WINDOW_STEPS, Trial
+from paceline.registry import collectives
 
 _EXPECTED = 4  # index of the expectations in a plan message (offer.py)
 RUNNING = ArmedReport("armed", "", steps=90, messages=90)
@@ -88,6 +89,8 @@ def test_sweeps_and_worth_of_plans_of_armed_steps() -> None:
     assert set(once) == set(more)
     assert len(more) == driver.FAST_TIMES * len(once)
     assert burst == [once[0]] * driver.BURST
+    # Trials of collectives (auto_choice.h: kTrials of each) end before the burst, because trials run one by one.
+    assert more.count(burst[0]) >= 3 * len(collectives.OWN)
     # Worth of the plan that is followed is that of armed steps.
     pairs = [["d", "c"], ["b", "a"]]
     model = CostModel.linear(4e-3, 1e-8)
