@@ -34,6 +34,11 @@ class Pace:
         time.sleep(max(0.0, duration_ms + self._delay_ms(self._steps)) / 1e3)
         self._steps += 1
 
+    @property
+    def steps(self) -> int:
+        """Number of steps so far."""
+        return self._steps
+
     def steps_per_s(self) -> float:
         """Steps per second from the first measured one until now. Raises ValueError before the first step."""
         if self._steps == 0:

@@ -29,9 +29,9 @@ def train(
     """Train `model` on `steps`, drain, and average the models where replicas have drifted apart.
 
     Returns:
-        Figures by name: "steps_per_s", the slowest rank's including the drain; "apart", the largest distance of a
-            weight of any rank from the mean over ranks; "equal", True if all replicas are equal at the end; "stats",
-            this rank's statistics.
+        Figures by name: "steps"; "steps_per_s", the slowest rank's including the drain; "apart", the largest distance
+            of a weight of any rank from the mean over ranks; "equal", True if all replicas are equal at the end;
+            "stats", this rank's statistics.
     """
     for compute_ms, inputs, targets in steps:
         pace.compute(compute_ms)
@@ -43,6 +43,7 @@ def train(
     steps_per_s = torch.tensor([pace.steps_per_s()])
     apart = replicas_torch.average(model) if hvd.exchange_stats().rounds else 0.0
     return {
+        "steps": pace.steps,
         "steps_per_s": hvd.allreduce(steps_per_s, op=hvd.Min, name="steps_per_s").item(),
         "apart": apart,
         "equal": replicas_torch.equal(model),

@@ -10,6 +10,7 @@ processors. Tests run only at the end, because ranks wait for each other there.
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -25,6 +26,7 @@ def main() -> None:
     """Train, test, and print the result."""
     parser = argparse.ArgumentParser(description="Handwritten digits on ranks of uneven speed.")
     parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--steps", type=int, help="train for so many steps instead of --epochs")
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights, batches and delays")
     parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
     pace.add_arguments(parser)
@@ -37,12 +39,13 @@ def main() -> None:
     optimizer = uneven.distributed(model, torch.optim.Adam(model.parameters(), lr=1e-3 * hvd.size()), chosen.exchange)
 
     def steps() -> Iterator[uneven.Step]:
-        for _ in range(chosen.epochs):
+        for _ in itertools.count() if chosen.steps else range(chosen.epochs):
             for batch in torch.randperm(len(train_x)).split(digits.BATCH):
                 yield chosen.compute_ms, train_x[batch], train_y[batch]
 
     loss_of = nn.CrossEntropyLoss()
-    result = uneven.train(model, optimizer, steps(), loss_of, pace.of(chosen, hvd.rank(), hvd.size()))
+    these = itertools.islice(steps(), chosen.steps)
+    result = uneven.train(model, optimizer, these, loss_of, pace.of(chosen, hvd.rank(), hvd.size()))
     with torch.no_grad():
         found = model(test_x)
     accuracy = (found.argmax(1) == test_y).float().mean().item()

@@ -12,9 +12,11 @@ import importlib.util
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from paceline.errors import UserError
 from paceline.examples.benchmarks.harness.ratio import each_over
 from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measured
 from paceline.examples.benchmarks.harness.system import check_known
@@ -41,7 +43,8 @@ CASES = {
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`ranks` ranks of this machine, `seeds` runs of each system in each of `cases`: random, rotating, lengths.
 
-    `arguments` follow those of the script.
+    `arguments` follow those of the script. `equal_time`: train again for the time of the synchronous run, by the speed
+    of the first run, for the accuracy after equal times. `sync` must be the first of the systems then.
     """
 
     ranks: int = 8
@@ -49,26 +52,43 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     systems: tuple[str, ...] = SYSTEMS
     seeds: int = 3
     arguments: tuple[str, ...] = ()
+    equal_time: bool = False
 
 
 def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Train in each case."""
     check_known(settings.systems, SYSTEMS)
     check_known(settings.cases, CASES)
+    if settings.equal_time and settings.systems[0] != SYNC:
+        raise UserError(
+            f"equal_time=true needs the time of {SYNC}, and the first system is {settings.systems[0]}.",
+            f"Begin systems= with {SYNC}.",
+        )
     for case in settings.cases:
         seeds = dict.fromkeys(settings.systems, 0)
+        time_s = 0.0  # of the synchronous run of this seed
 
-        def take(system: str, case: str = case, seeds: dict[str, int] = seeds) -> Turn:
+        def train(system: str, seed: int, more: tuple[str, ...], case: str = case) -> dict[str, Any]:
             script, arguments = CASES[case]
             found = importlib.util.find_spec(f"paceline.examples.benchmarks.{script}")
             assert found is not None and found.origin is not None
-            words = [*arguments, "--seed", str(seeds[system]), *settings.arguments]
+            words = [*arguments, "--seed", str(seed), *settings.arguments, *more]
             environ = runs.environment(exchange=system, sync_every=SYNC_EVERY)
-            log(f"{case}, seed {seeds[system]}, {system}")
-            seeds[system] += 1
-            result = runs.train(Path(found.origin), settings.ranks, words, environ, RUN_LIMIT_S)
+            log(" ".join([f"{case}, seed {seed}, {system}", *more]))
+            return runs.train(Path(found.origin), settings.ranks, words, environ, RUN_LIMIT_S)
+
+        def take(system: str, seeds: dict[str, int] = seeds) -> Turn:
+            nonlocal time_s
+            result = train(system, seeds[system], ())
             figures = {name: result[name] for name in ("steps_per_s", "accuracy", "loss", "apart")}
-            return Turn({"step_ms": 1e3 / result["steps_per_s"], **figures})
+            if settings.equal_time:
+                if system == SYNC:
+                    time_s = result["steps"] / result["steps_per_s"]
+                else:
+                    result = train(system, seeds[system], ("--steps", str(round(time_s * result["steps_per_s"]))))
+                figures |= {"accuracy_then": result["accuracy"], "loss_then": result["loss"]}
+            seeds[system] += 1
+            return Turn({"step_ms": 1e3 / figures["steps_per_s"], **figures})
 
         takes = {name: partial(take, name) for name in settings.systems}
         once = Limits(limits.time_s, settings.seeds, settles=False)
@@ -88,6 +108,8 @@ BENCHMARK = Benchmark(
         Column("accuracy", "accuracy", ".2%"),
         Column("loss", "loss", ".4f"),
         Column("apart", "apart", ".4f"),
+        Column("accuracy, equal time", "accuracy_then", ".2%"),
+        Column("loss, equal time", "loss_then", ".4f"),
     ),
     start_s=0.0,
     quick={"seeds": 1},

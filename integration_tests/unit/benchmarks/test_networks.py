@@ -244,3 +244,22 @@ def test_exchanges_train_alike_but_for_the_seed_of_the_turn(monkeypatch: pytest.
         next(uneven.measure(uneven.Settings(systems=("late",)), Limits(), print))
     once = list(uneven.measure(settings, Limits(1e-9), lambda text: None))
     assert [one.comparison.complete for one in once] == [1, 1], "each case gets one seed"
+
+
+def test_exchanges_train_again_for_the_time_of_the_synchronous_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    def train(script: Path, ranks: int, arguments: Any, environ: Any, limit_s: float) -> dict[str, Any]:
+        more = "--steps" in arguments
+        steps.append(arguments[arguments.index("--steps") + 1] if more else "")
+        speed = {"sync": 2.0, "majority": 3.0}[environ["PACELINE_EXCHANGE"]]
+        return {"steps": 60, "steps_per_s": speed, "accuracy": 0.95 if more else 0.9, "loss": 0.1, "apart": 0.02}
+
+    monkeypatch.setattr(runs, "train", train)
+    settings = uneven.Settings(systems=("sync", "majority"), seeds=1, equal_time=True)
+    (found,) = uneven.measure(settings, Limits(60.0), lambda text: None)
+    assert steps == ["", "", "90"], "30 s at 3 steps per second"
+    accuracy = {name: turn.figures["accuracy_then"] for name, (turn,) in found.comparison.turns.items()}
+    assert accuracy == {"sync": 0.9, "majority": 0.95}
+    with pytest.raises(UserError, match="Begin systems= with sync"):
+        next(uneven.measure(uneven.Settings(systems=("majority", "sync"), equal_time=True), Limits(), print))
