@@ -64,13 +64,7 @@ class HorovodStrategy(ParallelStrategy):
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
         """Combine gradients right after the closure, so that clipping and callbacks see the gradients of all ranks."""
-
-        def combined() -> Any:
-            loss = closure()
-            optimizer.synchronize()
-            return loss
-
-        result = super().optimizer_step(optimizer, combined, *args, **kwargs)
+        result = super().optimizer_step(optimizer, lambda: optimizer.evaluate(closure), *args, **kwargs)
         if self.uneven and self.lightning_module.trainer.is_last_batch:
             hvd.finish_uneven(optimizer)
         return result

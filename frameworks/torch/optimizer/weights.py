@@ -22,6 +22,7 @@ class Weights:
     _alone: bool
     _exchange: Exchange
     _loss_type: torch.dtype | None  # of closures, once one was evaluated
+    _mean_loss: Any  # over the ranks, of the closure that is being evaluated
     _reduction: Reduction
     _weights: Callable[[], dict[int, Any]]
     drain: Callable[[], int]
@@ -106,23 +107,37 @@ class Weights:
             reduction.restart()
             return False
         if self._loss_type is not None:  # the others step with a closure
-            self._mean_loss(torch.zeros((), dtype=self._loss_type))
+            self._combining(torch.zeros((), dtype=self._loss_type), reduction.weight.last)()
         self.step()
         self.zero_grad()
         return exchange.settings.ranks_meet
 
-    def _mean_loss(self, loss: Any) -> Any:
-        """Combine the losses of closures over the ranks, by `op` and by the weights of their updates."""
+    def _weight_now(self) -> float | None:
+        """Return the weight of this rank's gradients in the present update, also before they are combined."""
+        weight = self._reduction.weight
+        if self._reduction.finished:
+            return weight.last
+        weighing = weight.weighing(True)
+        return None if weighing is None else weighing.weight
+
+    def _combining(self, loss: Any, weight: float | None) -> Callable[[], Any]:
+        """Begin to combine the losses of closures over the ranks, by `op` and by weights. Returns its wait.
+
+        Begun while gradients are in flight, it needs no coordination round of its own.
+        """
         value = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
         self._loss_type = value.dtype
         sent = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)
-        weight = self._reduction.weight.last
         if weight is not None:
             sent = with_weight(sent, Weighing(weight, weight))
         op = horovod.Average if self.op == horovod.Average else horovod.Sum
         handle = horovod.allreduce_async_(sent, name="paceline.closure_loss", op=op, process_set=self.process_set)
-        combined_loss = horovod.synchronize(handle)
-        if weight is not None:
-            divide(combined_loss)
-        found = combined_loss[0]
-        return found.reshape(value.shape).to(value.dtype) if isinstance(loss, torch.Tensor) else found.item()
+
+        def wait() -> Any:
+            combined_loss = horovod.synchronize(handle)
+            if weight is not None:
+                divide(combined_loss)
+            found = combined_loss[0]
+            return found.reshape(value.shape).to(value.dtype) if isinstance(loss, torch.Tensor) else found.item()
+
+        return wait

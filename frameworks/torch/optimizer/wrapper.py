@@ -56,6 +56,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
             "_skip": False,
             "_steps": Steps(),
             "_loss_type": None,
+            "_mean_loss": None,
         }
         self.__dict__.update(own)
         reduction.watch_all()
@@ -80,6 +81,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         self.held._opt_called = True
         if closure is not None and self._exchange.settings.synchronous:
             result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
+            self._mean_loss = None
             self._reduction.updated()
             return result
         if closure is not None:
@@ -178,6 +180,18 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         """
         self._finish()
         self._exchange.share()
+
+    def evaluate(self, closure: Callable[[], Any]) -> Any:
+        """Evaluate a closure, combine its gradients as synchronize() does, and return its loss as step(closure) does.
+
+        For work on the combined gradients inside the closure that step() gets: step() recognises the loss. Without
+        this, that is with synchronize() in the closure, the loss costs a message of its own.
+        """
+        if self._exchange.settings.synchronous:
+            return self._evaluate(closure)
+        loss = closure()
+        self.synchronize()
+        return loss
 
     def _finish(self) -> None:
         if not self._reduction.finished:
@@ -416,10 +430,13 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
 
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
-        self.synchronize()
-        if loss is None or self._alone:
+        if loss is None or loss is self._mean_loss or self._alone:
+            self.synchronize()
             return loss
-        return self._mean_loss(loss)
+        mean_loss = self._combining(loss, self._weight_now())
+        self.synchronize()
+        self._mean_loss = mean_loss()
+        return self._mean_loss
 
 
 # torch wraps the step of every optimizer class in code that runs its step hooks; the held optimizer's own step does so.
