@@ -115,9 +115,9 @@ _SLOW = {"hosts": [4], "rate": "200mbit"}
 _NOISY = {**_SLOW, "operations": ["allreduce"], "sizes": ["4MiB"], "systems": ["horovod", "ddp", "ring", "direct"]}
 _PARAM = {"program": "param", "warm_up": 2, "steps": 8, "systems": ["stock", "gloo", "ring", "direct", "ring+q8"]}
 _GLOO = {"program": "gloo", "systems": ["gloo_new_allreduce_ring", "gloo_allreduce_halving_doubling", "stock", "ring"]}
-_TRAINED = ["stock", "optimal", "pipelined", "q8", "local"]
+_TRAINED = ["stock", "optimal", "pipelined", "q8"]
 _BATCH = ["--batch-size", "16"]
-_LISTS = ["stock", "torch", "optimal", "q8"]
+_LISTS = {"systems": ["stock", "torch", "auto", "q8"], "warm_up": 2, "steps": 5}
 
 # fmt: off
 CASES: tuple[Case, ...] = (
@@ -214,12 +214,9 @@ CASES: tuple[Case, ...] = (
     Case("outside-horovod-keras", "outside", "Horovod's synthetic benchmark of Keras, 2 hosts, 200 Mbit/s", 450.0,
          {"program": "horovod_keras", "systems": _TRAINED, "steps": 40, "arguments": _BATCH}),
     Case("outside-kungfu", "outside", "gradients of KungFu's fake models, 2 hosts, 1 Gbit/s", 200.0,
-         {"program": "kungfu", "rate": "1gbit", "systems": _LISTS, "inputs": ["resnet50", "vgg16"], "steps": 3},
-         results=2),
+         {**_LISTS, "program": "kungfu", "rate": "1gbit", "inputs": ["resnet50", "vgg16"]}, results=2),
     Case("outside-ddp-trace", "outside", "DDP's buckets and gradients of ResNet-50 in PARAM's trace, 2 hosts, 1 Gbit/s",
-         200.0,
-         {"program": "chakra", "rate": "1gbit", "systems": _LISTS, "inputs": ["buckets", "gradients"], "steps": 5},
-         results=2),
+         200.0, {**_LISTS, "program": "chakra", "rate": "1gbit", "inputs": ["buckets", "gradients"]}, results=2),
 )
 # fmt: on
 

@@ -95,7 +95,7 @@ PROGRAM = Program(
     obtain,
     {**{f"{_PREFIX}{name}": {} for name in ALGORITHMS}, **MESSAGES},
     (f"{_PREFIX}{ALGORITHMS[0]}", STOCK),
-    ("4KiB", "1MiB", "16MiB"),
+    ("4KiB", "1MiB", "4MiB"),
     command,
     read,
 )

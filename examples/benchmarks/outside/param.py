@@ -45,7 +45,7 @@ PROGRAM = Program(
     PARAM.find,
     {GLOO: {}, **MESSAGES},
     (STOCK, GLOO),
-    ("4KiB", "64KiB", "1MiB", "16MiB"),
+    ("4KiB", "64KiB", "1MiB", "4MiB"),
     command,
     read,
     at_once=True,

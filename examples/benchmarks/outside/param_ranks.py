@@ -36,7 +36,7 @@ class _Work:
         self._synchronize(self._handle)
 
 
-def back_end(base: type[Any]) -> type[Any]:
+def back_end(base: Any) -> Any:
     """Return the back end, derived from the program's for torch.distributed."""
 
     class HorovodBackend(base):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_params_back_end_sums_and_broadcasts_in_place(rank: int, size: int) -> N
 @pytest.mark.parametrize("system", ["stock", "torch", "direct+q8"])
 def test_lists_of_gradients_are_averaged_and_timed(system: str) -> None:
     _, settings = checked(Settings(program="kungfu", hosts=1, warm_up=1, steps=3))
-    run = Run(lists.Path("/"), system, "resnet50", settings)
+    run = Run(Path("/"), system, "resnet50", settings)
     words = lists.messages(run, [1000, 7, 40961])
     output = Jobs(2, None).run(words, PROGRAMS["kungfu"].systems[system], 100.0)
     figures = lists.figures(output)

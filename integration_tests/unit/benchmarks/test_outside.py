@@ -13,8 +13,11 @@ import pytest
 from paceline import config
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cases import CASES, Case, chosen
-from paceline.examples.benchmarks.outside import benchmark, lists, sources
-from paceline.examples.benchmarks.outside.benchmark import checked, missing
+from paceline.examples.benchmarks.harness.ratio import each_over
+from paceline.examples.benchmarks.harness.turn import Turn
+from paceline.examples.benchmarks.harness.turns import Comparison
+from paceline.examples.benchmarks.outside import lists, sources
+from paceline.examples.benchmarks.outside.benchmark import checked, missing, tables
 from paceline.examples.benchmarks.outside.program import Run
 from paceline.examples.benchmarks.outside.programs import PROGRAMS
 from paceline.examples.benchmarks.outside.settings import Settings
@@ -140,9 +143,9 @@ def test_buckets_of_the_traces_first_step_are_read_in_order(tmp_path: Path) -> N
 def test_every_run_gives_each_table_a_value() -> None:
     program, settings = checked(Settings(program="param", systems=("stock", "ring"), inputs=("4", "8")))
     found = [{"a": {"time_ms": 1.0}, "b": {"time_ms": 3.0}}, {"a": {"time_ms": 2.0}, "b": {"time_ms": 6.0}}]
-    turns = {name: [benchmark.Turn({"time_ms": 4.0})] * 2 for name in settings.systems}
-    total = benchmark.Comparison(turns, "time_ms", benchmark.each_over(settings.systems, ["stock"], "time_ms"))
+    turns = {name: [Turn({"time_ms": 4.0})] * 2 for name in settings.systems}
+    total = Comparison(turns, "time_ms", each_over(settings.systems, ["stock"], "time_ms"))
     slower = [{title: {"time_ms": 2 * one["time_ms"]} for title, one in rows.items()} for rows in found]
-    made = list(benchmark.tables(program, settings, total, {"stock": found, "ring": slower}))
+    made = list(tables(program, settings, total, {"stock": found, "ring": slower}))
     assert [re.sub(":.*", "", one.title) for one in made] == ["PARAM comms.py, a", "PARAM comms.py, b"]
     assert all(one.comparison.value(one.comparison.ratios[0]).median == 2.0 for one in made)
