@@ -5,6 +5,8 @@ harness/     systems in turn, until their ratios are known precisely enough
 cluster/     emulated hosts, for tests and benchmarks
 steps/       training steps of a network (networks/) under Horovod, DDP and Paceline
 collectives/, stages/, scale/, skew/, training/, memory/   the other kinds of cases
+keras_steps/ training steps of a Keras network
+outside/     programs of other projects, from folders of yours
 
 Scripts, which can also be run directly:
 

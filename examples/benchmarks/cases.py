@@ -21,6 +21,7 @@ from paceline.examples.benchmarks.harness.turns import Limits
 # Kind -> module of its benchmark; in the order of the page.
 KINDS = {
     "steps": "steps.benchmark",
+    "keras": "keras_steps.benchmark",
     "collectives": "collectives.benchmark",
     "codecs": "training.codecs",
     "pipeline": "stages.benchmark",
@@ -29,6 +30,7 @@ KINDS = {
     "local": "training.local",
     "coordination": "scale.benchmark",
     "memory": "memory.benchmark",
+    "outside": "outside.benchmark",
 }
 QUICK_S, QUICK_TURNS = 20.0, 2
 
@@ -106,7 +108,16 @@ _FAST = {"hosts": 4, "rate": "1gbit"}
 _FAR = {"hosts": 4, "rate": "200mbit", "latency": "2ms"}
 _MANY = {"hosts": 1, "models": ["many"], "bucket_bytes": 65536}
 _PARTS = ["stock", "pipelined", "communication", "alone"]
+_KERAS = ["stock", "optimal", "pipelined", "alone"]
+_KERAS_OTHERS = ["stock", "split", "local", "q8"]
+_KERAS_TORCH = ["torch_stock", "torch_optimal", "torch_ddp", "torch_alone"]
 _SLOW = {"hosts": [4], "rate": "200mbit"}
+_NOISY = {**_SLOW, "operations": ["allreduce"], "sizes": ["4MiB"], "systems": ["horovod", "ddp", "ring", "direct"]}
+_PARAM = {"program": "param", "warm_up": 2, "steps": 8, "systems": ["stock", "gloo", "ring", "direct", "ring+q8"]}
+_GLOO = {"program": "gloo", "systems": ["gloo_new_allreduce_ring", "gloo_allreduce_halving_doubling", "stock", "ring"]}
+_TRAINED = ["stock", "optimal", "pipelined", "q8"]
+_BATCH = ["--batch-size", "16"]
+_LISTS = {"systems": ["stock", "torch", "auto", "q8"], "warm_up": 2, "steps": 5}
 
 # fmt: off
 CASES: tuple[Case, ...] = (
@@ -142,6 +153,17 @@ CASES: tuple[Case, ...] = (
     Case("pipelined-plans", "steps", "communication takes as long as compute, beside plans and DDP", 120.0,
          {"models": ["lstm-x0.01", "resnet50-x0.02"], "share": 1.0,
           "systems": ["ddp", "sync_optimal", "pipelined", "pipelined_optimal"]}, results=2),
+    Case("keras-2-hosts", "keras", "ResNet-20 in Keras on TensorFlow, 2 hosts, 200 Mbit/s", 90.0, {"systems": _KERAS}),
+    Case("keras-others-2-hosts", "keras", "the same with other exchanges and a codec, 2 hosts, 200 Mbit/s", 90.0,
+         {"systems": _KERAS_OTHERS}),
+    Case("keras-torch-2-hosts", "keras", "ResNet-20 in Keras on PyTorch, 2 hosts, 200 Mbit/s", 90.0,
+         {"systems": _KERAS_TORCH}),
+    Case("keras-4-hosts", "keras", "ResNet-20 in Keras on TensorFlow, 4 hosts, 200 Mbit/s", 90.0,
+         {"hosts": 4, "systems": _KERAS}),
+    Case("keras-others-4-hosts", "keras", "the same with other exchanges and a codec, 4 hosts, 200 Mbit/s", 90.0,
+         {"hosts": 4, "systems": _KERAS_OTHERS}),
+    Case("keras-torch-4-hosts", "keras", "ResNet-20 in Keras on PyTorch, 4 hosts, 200 Mbit/s", 90.0,
+         {"hosts": 4, "systems": _KERAS_TORCH}),
     Case("broadcast", "collectives", "64 MiB, 4 hosts, 200 Mbit/s", 120.0,
          {**_SLOW, "operations": ["broadcast"], "systems": ["horovod", "ddp", "linear"]}),
     Case("reduce", "collectives", "64 MiB, 4 hosts, 200 Mbit/s", 120.0,
@@ -158,6 +180,11 @@ CASES: tuple[Case, ...] = (
     Case("collectives-small", "collectives", "small messages, 2 and 4 ranks of one machine", 30.0,
          {"ranks": [2, 4], "operations": ["allreduce"], "sizes": ["4", "4KiB"],
           "systems": ["horovod", "ddp", "direct", "doubling"]}, results=4),
+    Case("allreduce-quiet", "collectives", "4 MiB, 4 hosts, 200 Mbit/s, for the two rows below", 60.0, _NOISY),
+    Case("allreduce-noise-1.5", "collectives", "4 MiB, 4 hosts, 200 Mbit/s, p99 / p50 of a byte's time 1.5", 150.0,
+         {**_NOISY, "noise": 1.5}),
+    Case("allreduce-noise-3", "collectives", "4 MiB, 4 hosts, 200 Mbit/s, p99 / p50 of a byte's time 3", 150.0,
+         {**_NOISY, "noise": 3.0}),
     Case("broadcast-growth", "collectives", "64 MiB among 2 and 8 hosts, 200 Mbit/s", 120.0,
          {**_SLOW, "hosts": [2, 8], "operations": ["broadcast"], "systems": ["horovod", "linear"]}, results=2),
     Case("model", "collectives", "broadcast_parameters of 400 MB, 4 hosts, 200 Mbit/s", 300.0,
@@ -177,6 +204,19 @@ CASES: tuple[Case, ...] = (
     Case("memory-2-ranks", "memory", "peak memory of 2 ranks of one machine, 100 M parameters", 600.0, {}),
     Case("memory-4-ranks", "memory", "peak memory of 4 ranks of one machine, 25 M parameters", 600.0,
          {"ranks": 4, "parameters": 25e6}),
+    Case("outside-param", "outside", "PARAM's comms.py, 2 hosts, 200 Mbit/s", 400.0, _PARAM),
+    Case("outside-param-1gbit", "outside", "PARAM's comms.py, 2 hosts, 1 Gbit/s", 300.0, {**_PARAM, "rate": "1gbit"}),
+    Case("outside-gloo", "outside", "Gloo's benchmark beside collectives of Horovod and Paceline, 2 hosts, 200 Mbit/s",
+         200.0, _GLOO, results=3),
+    Case("outside-gloo-1gbit", "outside", "the same, 1 Gbit/s", 150.0, {**_GLOO, "rate": "1gbit"}, results=3),
+    Case("outside-horovod-torch", "outside", "Horovod's synthetic benchmark of PyTorch, 2 hosts, 200 Mbit/s", 400.0,
+         {"program": "horovod_torch", "systems": _TRAINED, "warm_up": 40, "arguments": _BATCH}),
+    Case("outside-horovod-keras", "outside", "Horovod's synthetic benchmark of Keras, 2 hosts, 200 Mbit/s", 450.0,
+         {"program": "horovod_keras", "systems": _TRAINED, "steps": 40, "arguments": _BATCH}),
+    Case("outside-kungfu", "outside", "gradients of KungFu's fake models, 2 hosts, 1 Gbit/s", 200.0,
+         {**_LISTS, "program": "kungfu", "rate": "1gbit", "inputs": ["resnet50", "vgg16"]}, results=2),
+    Case("outside-ddp-trace", "outside", "DDP's buckets and gradients of ResNet-50 in PARAM's trace, 2 hosts, 1 Gbit/s",
+         200.0, {**_LISTS, "program": "chakra", "rate": "1gbit", "inputs": ["buckets", "gradients"]}, results=2),
 )
 # fmt: on
 

@@ -139,17 +139,22 @@ class _Run:
         return table
 
     def able(self, cases: Sequence[Case]) -> list[Case]:
-        """Return the cases that can be measured here. Raises UserError if none can."""
-        needing = [case for case in cases if case.needs_root]
+        """Return the cases that can be measured here, and name the others. Raises UserError if none can."""
+        refused: dict[str, UserError] = {}
         try:
-            if needing:
+            if any(case.needs_root for case in cases):
                 tools.check()
         except UserError as error:
-            if len(needing) == len(cases):
-                raise
-            console.note(f"Left out: {', '.join(case.name for case in needing)}. {error.problem} {error.remedy}")
-            return [case for case in cases if not case.needs_root]
-        return list(cases)
+            refused = {case.name: error for case in cases if case.needs_root}
+        for case in cases:
+            if case.name not in refused and (error := benchmark(case.kind).missing(case.parsed())) is not None:
+                refused[case.name] = error
+        if len(refused) == len(cases):
+            raise next(iter(refused.values()))
+        for text in dict.fromkeys(f"{error.problem} {error.remedy}" for error in refused.values()):
+            names = [name for name, error in refused.items() if f"{error.problem} {error.remedy}" == text]
+            console.note(f"Left out: {', '.join(names)}. {text}")
+        return [case for case in cases if case.name not in refused]
 
     def measure(self, cases: Sequence[Case], begun: str | None) -> int:
         """Measure and keep the cases not measured since `begun`; without it, measure all and keep none."""

@@ -43,7 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Worlds of `hosts` emulated hosts (1: this machine) with a rank on each, or of `ranks` ranks of this machine.
 
     With `in_flight`, that number of messages is also submitted together. With `model_mb`, broadcast_parameters of a
-    model of that size in MB is also measured.
+    model of that size in MB is also measured. `noise`: 99th percentile over median of the time of a byte on a link,
+    which then changes all the time.
     """
 
     hosts: tuple[int, ...] = (4,)
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     systems: tuple[str, ...] = ("horovod", "ddp", "linear", "ring")
     in_flight: int = 1
     model_mb: float = 0.0
+    noise: float | None = None
 
     @property
     def worlds(self) -> list[tuple[int, int]]:
@@ -86,6 +88,7 @@ class CallTeam(Team):
         self._bytes_per_s = parse_rate(settings.rate) / 8 if on_links and settings.rate else None
         self._latency_s = parse_latency(settings.latency) / 1e9 if on_links and settings.latency else 0.0
         self._in_flight = settings.in_flight
+        self._noisy = settings.noise is not None
         self._call_s: dict[Case, float] = {}
 
     def take(self, case: Case) -> Turn:
@@ -116,8 +119,11 @@ class CallTeam(Team):
         share = None
         if self._bytes_per_s is not None:
             share = bus_bytes_s * ENCODED[self.collective.codec] / self._bytes_per_s
+        times_s = calls_s(called)
+        noisy = {"mean_ms": fmean(times_s) * 1e3, "worst_ms": max(times_s) * 1e3} if self._noisy else {}
         return {
-            "call_ms": call_s(called) * 1e3,
+            "call_ms": median(times_s) * 1e3,
+            **noisy,
             "message_ms": alone_s * 1e3,
             "bus_bytes_per_s": bus_bytes_s,
             "wire_share": share,
@@ -135,11 +141,16 @@ class CallTeam(Team):
         return bound_s(operation, collective, message, self._bytes_per_s, self._latency_s, self.collective.codec)
 
 
-def call_s(called: Sequence[Called]) -> float:
-    """Return the time from the first rank's call to the last rank's result; median over the calls."""
+def calls_s(called: Sequence[Called]) -> list[float]:
+    """Return the time from the first rank's call to the last rank's result, for each call."""
     begins = [min(times) for times in zip(*(rank.begin_s for rank in called), strict=True)]
     ends = [max(times) for times in zip(*(rank.end_s for rank in called), strict=True)]
-    return median(end - begin for begin, end in zip(begins, ends, strict=True))
+    return [end - begin for begin, end in zip(begins, ends, strict=True)]
+
+
+def call_s(called: Sequence[Called]) -> float:
+    """Return the median of `calls_s`."""
+    return median(calls_s(called))
 
 
 def message_s(called: Sequence[Called]) -> float:
@@ -149,11 +160,12 @@ def message_s(called: Sequence[Called]) -> float:
     return median(max(times) for times in zip(*(rank.message_s for rank in called), strict=True))
 
 
-def ratios(collectives: Sequence[Collective], operation: str) -> list[Ratio]:
+def ratios(collectives: Sequence[Collective], operation: str, noisy: bool = False) -> list[Ratio]:
     """Return the ratios over Horovod's and PyTorch's collectives, and of systems with a codec over the same without.
 
-    They compare calls, and, with "_message" at the end, messages alone.
+    They compare calls, and, with "_message" at the end, messages alone; on a noisy network, means of calls.
     """
+    compared = [("mean_ms", "_mean")] if noisy else [("call_ms", ""), ("message_ms", "_message")]
     names = [one.system.name for one in collectives]
     pairs = [
         (one, rival) for one in collectives for rival in RIVALS if rival in names and one.system.name not in RIVALS
@@ -162,7 +174,7 @@ def ratios(collectives: Sequence[Collective], operation: str) -> list[Ratio]:
     return [
         over(one.system.name, reference, figure, f"_{operation}{suffix}")
         for one, reference in pairs
-        for figure, suffix in (("call_ms", ""), ("message_ms", "_message"))
+        for figure, suffix in compared
     ]
 
 
@@ -176,7 +188,7 @@ def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
         raise UserError("None of these systems can be measured here.", "Run `paceline horovod install`.")
     fewest: dict[Case, dict[str, float]] = {}
     for count, ranks in settings.worlds:
-        with open_hosts(count, settings.rate, settings.latency) as hosts, ExitStack() as stack:
+        with open_hosts(count, settings.rate, settings.latency, settings.noise) as hosts, ExitStack() as stack:
             teams = []
             for one in able:
                 log(f"{ranks} ranks: starting those of {one.system.name}")
@@ -191,14 +203,15 @@ def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
                     continue
                 what = f"{case.operation} of {size_name(case.size_bytes)}"
                 takes = {team.system.name: partial(team.take, case) for team in there}
-                compared = ratios([team.collective for team in there], case.operation)
+                compared = ratios([team.collective for team in there], case.operation, settings.noise is not None)
                 comparison = compare(takes, "call_ms", compared, limits, log, what)
                 rate = settings.rate if count > 1 else None
                 facts = {
                     "operation": case.operation, "size_bytes": case.size_bytes, "hosts": count, "ranks": ranks,
-                    "rate": rate, "latency": settings.latency,
+                    "rate": rate, "latency": settings.latency, "noise": settings.noise,
                 }  # fmt: skip
-                title = f"{what}: {where(ranks, count, rate, settings.latency)}"
+                noise = "" if settings.noise is None else f", a byte's p99 / p50 {settings.noise:g}"
+                title = f"{what}: {where(ranks, count, rate, settings.latency)}{noise}"
                 yield Measured(title, comparison, facts, _growth(comparison, case, ranks, fewest), refused)
 
 
@@ -223,6 +236,8 @@ BENCHMARK = Benchmark(
     "system",
     (
         Column("call ms", "call_ms", ".4g"),
+        Column("mean ms", "mean_ms", ".4g"),
+        Column("worst ms", "worst_ms", ".4g"),
         Column("message ms", "message_ms", ".4g"),
         Column("bus MB/s", "bus_bytes_per_s", ".4g", 1e6),
         Column("of wire", "wire_share", ".3f"),

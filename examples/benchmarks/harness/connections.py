@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from paceline.examples.benchmarks.harness.hosts import interface_of
 from paceline.examples.benchmarks.harness.place import Place
@@ -31,22 +33,28 @@ def connect_torch(place: Place) -> None:
     )
 
 
-def connect_horovod(place: Place) -> None:
-    """Initialize Horovod over Gloo."""
-    import horovod.torch as hvd
+def connect_horovod(place: Place, library: str = "torch") -> None:
+    """Initialize Horovod's `library` ("torch" or "tensorflow") over Gloo."""
+    hvd: Any = importlib.import_module(f"horovod.{library}")
 
     with _rendezvous(place):
         hvd.init()
-        hvd.barrier()  # all ranks are connected; the server is no longer needed
+        # Once all ranks are connected, the server is no longer needed.
+        if library == "torch":
+            hvd.barrier()
+        else:
+            import tensorflow as tf
+
+            hvd.allreduce(tf.zeros(()), name="connected")
 
 
-def counters() -> Mapping[str, int] | None:
+def counters(library: str = "torch") -> Mapping[str, int] | None:
     """Return Horovod's totals so far: coordination rounds, messages, bytes. None if Horovod has no hook points."""
     from paceline.native import library as attach
 
-    if not hasattr(attach.loaded("torch"), "horovod_paceline_counters"):
+    if not hasattr(attach.loaded(library), "horovod_paceline_counters"):
         return None
-    return attach.counters("torch")
+    return attach.counters(library)
 
 
 def publish(path: Path, text: str) -> None:

@@ -8,12 +8,13 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster import Cluster
+from paceline.examples.benchmarks.cluster.noise import noisy
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h: the IPv4 address of an interface
 
@@ -85,19 +86,22 @@ class Emulated:
 
 
 @contextmanager
-def open_hosts(count: int, rate: str | None, latency: str | None = None) -> Iterator[Hosts]:
+def open_hosts(count: int, rate: str | None, latency: str | None = None, noise: float | None = None) -> Iterator[Hosts]:
     """Context with `count` hosts: this machine, or from two hosts on an emulated cluster, which needs root.
 
     `rate`: rate of the links; None for no limit. `latency`: one-way time from host to host; None adds none to the
-    machine's own.
+    machine's own. `noise`: 99th percentile over median of the time of a byte on a link (cluster/noise.py).
     """
+    if count == 1 and noise is not None:
+        raise UserError(f"noise={noise:g} has no effect on one host: its ranks use loopback.", "Give hosts=2.")
     if count == 1:
         if latency is not None:
             raise UserError(f"latency={latency} has no effect on one host: its ranks use loopback.", "Give hosts=2.")
         yield Loopback()
         return
     with Cluster(hosts=count, rate=rate, latency=latency) as cluster:
-        yield Emulated(cluster)
+        with nullcontext() if noise is None else noisy(cluster, rate, noise):
+            yield Emulated(cluster)
 
 
 def interface_of(address: str) -> str:

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.errors import UserError
 from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Log, shown
 from paceline.launch.intervals import Interval
 
@@ -51,7 +52,8 @@ class Benchmark:
     """A kind of measurement: its settings, its results one after another, and their columns.
 
     The first column is shown with its interval. `start_s` is the approximate time of a result besides measuring.
-    `quick` holds settings that make it short.
+    `quick` holds settings that make it short. `missing` returns the reason why settings cannot be measured here, with
+    its remedy; None if they can.
     """
 
     title: str
@@ -61,6 +63,7 @@ class Benchmark:
     columns: Sequence[Column]
     start_s: float
     quick: Mapping[str, Any] = field(default_factory=dict)
+    missing: Callable[[Any], UserError | None] = lambda settings: None
 
 
 def machine() -> Result:

@@ -66,11 +66,14 @@ class WarmUp:
     check: bool
 
 
-def of_this_rank() -> Merging:
-    """Return the state of this process. If a plan's steps are to be armed, it is active only once they are armed."""
+def of_this_rank(library: str = "torch") -> Merging:
+    """Return the state of this process, for Horovod's `library`.
+
+    If a plan's steps are to be armed, it is active only once they are armed.
+    """
     from paceline.fusion.report import report
 
-    found = report(library="torch")
+    found = report(library)
     if found.state == ACTIVE and _waits_for_armed(found):
         return Merging(f"{found.state}, not armed", found.armed.reason, None)
     expected = (

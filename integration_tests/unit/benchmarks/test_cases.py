@@ -24,10 +24,12 @@ from paceline.examples.benchmarks.harness import report
 from paceline.examples.benchmarks.harness.ratio import Ratio, each_over, over
 from paceline.examples.benchmarks.harness.turn import Turn
 from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Log, compare, count_for
+from paceline.examples.benchmarks.keras_steps.benchmark import SYSTEMS as KERAS
 from paceline.examples.benchmarks.markdown import lines
 from paceline.examples.benchmarks.memory.benchmark import SYSTEMS as MEMORY
 from paceline.examples.benchmarks.memory.benchmark import multiples
 from paceline.examples.benchmarks.networks import models
+from paceline.examples.benchmarks.outside.programs import find as find_program
 from paceline.examples.benchmarks.scale.prediction import fit, worst_error
 from paceline.examples.benchmarks.scale.simulated import simulate
 from paceline.examples.benchmarks.scale.systems import SYSTEMS
@@ -52,14 +54,15 @@ from paceline.predict.coordination import (
 )
 
 LOCAL = ("many", "many-wrapper", "many-unmodified", "collectives-small")
+ROOTED_KINDS = ("steps", "collectives", "local", "keras", "outside")
 TABLES: dict[str, Any] = {"pipeline": STAGES, "coordination": SCALE, "skew": SKEW, "codecs": CODINGS, "uneven": UNEVEN}
-TABLES |= {"local": local.SYSTEMS, "memory": MEMORY}
+TABLES |= {"local": local.SYSTEMS, "memory": MEMORY, "keras": KERAS}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_can_be_measured(case: Case) -> None:
     settings = case.parsed()
-    alone = case.kind == "memory"  # its systems do not run at the same time
+    alone = case.kind in ("memory", "outside")  # their systems do not run at the same time
     assert 0 < len(settings.systems) <= (20 if alone else 4), "more crowd each other out of a small machine's processor"
     for name in settings.systems:
         if case.kind == "steps":
@@ -67,13 +70,14 @@ def test_a_case_can_be_measured(case: Case) -> None:
         elif case.kind == "collectives":
             assert find_collective(name).refusal == ""
         else:
-            assert name in TABLES[case.kind]
+            known = find_program(settings.program).systems if case.kind == "outside" else TABLES[case.kind]
+            assert name in known
     if case.kind == "steps":
         assert [_rate(settings, models.find(model))[0] for model in settings.models]
         assert len(settings.models) == case.results
     if case.kind == "collectives":
         assert len(settings.worlds) * len(settings.cases) == case.results
-    assert case.needs_root == (case.kind in ("steps", "collectives", "local") and case.name not in LOCAL)
+    assert case.needs_root == (case.kind in ROOTED_KINDS and case.name not in LOCAL)
     kind = benchmark(case.kind)
     assert kind.title and kind.columns and case.parsed(quick=True)
     assert case.limits(False, None, None).time_s > 0 and case.limits(True, None, None).turns == 2

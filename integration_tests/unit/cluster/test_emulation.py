@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket
@@ -14,11 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster import Cluster, tools
 from paceline.examples.benchmarks.cluster.latencies import parse_latency
+from paceline.examples.benchmarks.cluster.noise import slowdowns
 from paceline.examples.benchmarks.cluster.rates import FRAME_BYTES, TokenBucket, parse_rate
 from paceline.examples.benchmarks.cluster.switch import OFFLOAD_BYTES, Switch
 
@@ -29,6 +32,15 @@ from paceline.examples.benchmarks.cluster.switch import OFFLOAD_BYTES, Switch
 )
 def test_quantities_are_decimal(text: str, found: int) -> None:
     assert (parse_rate if "bit" in text else parse_latency)(text) == found
+
+
+@pytest.mark.parametrize("tail", [1.5, 3.0])
+def test_noise_slows_half_of_the_time_and_one_in_a_hundred_by_its_tail(tail: float) -> None:
+    factors = np.array(list(itertools.islice(slowdowns(tail), 20_000)))
+    assert factors.min() == 1.0 and 0.48 < (factors == 1.0).mean() < 0.52
+    assert np.quantile(factors, 0.99) == pytest.approx(tail, rel=0.03)
+    with pytest.raises(UserError, match="is no noise"):
+        next(slowdowns(1.0))
 
 
 @pytest.mark.parametrize(
