@@ -5,6 +5,7 @@ python -m integration_tests.support.events_page > docs/developers/events.md
 
 from __future__ import annotations
 
+from integration_tests.concurrency.table import ACTIVITIES, EXCHANGES, REFUSALS, RULES, SIZES, cases, combinations
 from integration_tests.support.events import COLUMNS, EVENTS, Answer, Event
 
 
@@ -23,8 +24,36 @@ def _section(event: Event) -> str:
     )
 
 
+def _beside() -> str:
+    """The part of the page about activities beside a training."""
+    left = cases()
+    rows = []
+    for activity, what in ACTIVITIES.items():
+        every, own = ([case for case in many if case.activity == activity] for many in (combinations(), left))
+        notes = [f"left out: {one.reason}" for one in RULES if any(map(one.excludes, every))]
+        notes += [f"refused: {one.reason}" for one in REFUSALS if any(map(one.matches, own))]
+        rows.append(f"| {activity} | {what} | {'; '.join(notes)} |")
+    table = "\n".join(rows)
+    return f"""## Beside a training
+
+A script may do more than train while gradients are in flight. {len(left)} cases are made of the activities below,
+{len(EXCHANGES)} exchanges ({"; ".join(EXCHANGES)}), three frameworks (PyTorch, Keras on TensorFlow, Keras on PyTorch),
+and {SIZES[0]} to {SIZES[-1]} ranks. In each case steps and acts come in a random order that is equal on all ranks.
+Every value equals one process.
+
+| activity | what a script does | exceptions |
+| --- | --- | --- |
+{table}
+
+    .venv/bin/python -m integration_tests.concurrency --activity join twin --exchange pipelined
+    .venv/bin/python -m integration_tests.concurrency                      # everything
+
+The first command runs a part, the second all, about an hour on two cores. `make test` runs a dozen cases, `make
+test-more` about ninety, `make soak` all. The table is in `integration_tests/concurrency/table.py`."""
+
+
 def events_page() -> str:
-    sections = "\n\n".join(map(_section, EVENTS))
+    sections = "\n\n".join([*map(_section, EVENTS), _beside()])
     return f"""# Events
 
 What happens to a training when a step is skipped, a parameter is frozen, a rank ends early: one table for each event,
