@@ -27,6 +27,10 @@ class Calls(ABC):
         """Call a function of the module with one tensor, and return its result."""
         return self.array(getattr(self.hvd, function)(self.tensor(values), *arguments, name=name, **options))
 
+    def call_of_thread(self, function: str, values: Array, *arguments: Any, name: str, **options: Any) -> Array:
+        """Call a function as `call` does, such that operations of other threads are kept apart."""
+        return self.call(function, values, *arguments, name=name, **options)
+
     @staticmethod
     def array(result: Any) -> Array:
         """Convert a result."""
@@ -78,11 +82,24 @@ class TensorFlowCalls(Calls):
 
     def __init__(self) -> None:
         super().__init__("paceline.tensorflow")
+        self._functions: dict[tuple[Any, ...], Any] = {}
 
     def tensor(self, values: Array) -> Any:
         import tensorflow as tf
 
         return tf.constant(values)
+
+    def call_of_thread(self, function: str, values: Array, *arguments: Any, name: str, **options: Any) -> Array:
+        """Call a function within tf.function: TensorFlow's eager operations lose their names."""
+        import tensorflow as tf
+
+        def body(tensor: Any) -> Any:
+            return getattr(self.hvd, function)(tensor, *arguments, name=name, **options)
+
+        key = (function, name, *arguments)
+        if key not in self._functions:
+            self._functions[key] = tf.function(body, autograph=False)
+        return self.array(self._functions[key](self.tensor(values)))
 
     def start(self, values: Array, name: str, **options: Any) -> Finish:
         found = self.call("allreduce", values, name=name, **options)

@@ -8,7 +8,7 @@ from integration_tests.concurrency.cases import Case
 from integration_tests.support.keras_event_training import KerasEventTraining
 
 
-def run(rank: int, size: int, case: Case, pattern: str) -> str:
+def run(rank: int, size: int, case: Case, refused: bool) -> str:
     """Run a case on this rank."""
     assert hvd.size() == size
-    return job.run(rank, size, case, KerasEventTraining, pattern)
+    return job.run(rank, size, case, KerasEventTraining, refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from integration_tests.concurrency.cases import Case
-from integration_tests.concurrency.table import OF_SETS, refusal
+from integration_tests.concurrency.table import OF_SETS, Refusal, refusal
 from integration_tests.support.ranks import RankFailed, run_ranks
 
 # Only a hang takes longer, even with five ranks on two cores.
-LIMIT_S = 60.0
+LIMIT_S = 30.0
 
 
 @dataclass
@@ -36,15 +37,24 @@ def run_case(case: Case) -> Line:
         from integration_tests.concurrency.torch_ranks import run as body
     else:
         from integration_tests.concurrency.keras_ranks import run as body
-    refused, begin_s = refusal(case), time.monotonic()
+    expected, begin_s = refusal(case), time.monotonic()
     problem, facts = "", [""]
     env = case.env(case.activity in OF_SETS)
-    pattern = refused.pattern if refused else ""
+    refused = expected is not None
     try:
-        facts = run_ranks(body, case.size, case, pattern, env=env, timeout_s=LIMIT_S, fresh=bool(refused))
+        facts = run_ranks(body, case.size, case, refused, env=env, timeout_s=LIMIT_S, fresh=refused)
     except RankFailed as failed:
         problem = str(failed)
-    return Line(case, problem, facts[0].partition("\n")[0], time.monotonic() - begin_s)
+    if expected is not None and not problem:
+        problem = _wrong_refusal(expected, facts)
+    return Line(case, problem, facts[0].partition("\n")[0][:160], time.monotonic() - begin_s)
+
+
+def _wrong_refusal(expected: Refusal, errors: Sequence[str]) -> str:
+    """Return the errors of all ranks, unless one says why and each of the others does so or names a rank."""
+    say_why = [re.search(expected.pattern, one, re.DOTALL | re.IGNORECASE) is not None for one in errors]
+    clear = [why or re.search(r"rank \d", one, re.IGNORECASE) is not None for why, one in zip(say_why, errors)]
+    return "" if any(say_why) and all(clear) else "the refusal does not say why:\n" + "\n".join(errors)
 
 
 def run_all(cases: Iterable[Case], show: Callable[[Line], None], minutes: float) -> list[Line]:

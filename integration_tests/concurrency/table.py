@@ -22,7 +22,7 @@ ACTIVITIES = {
     "hand_made": "allreduces of all kinds, all-gathers, reduce-scatters, partial rounds; some in flight during steps",
     "barrier": "barriers",
     "broadcasts": "broadcasts of tensors, objects and parameters, all-gathers of objects",
-    "thread": "a thread that submits operations all the time",
+    "thread": "a thread that submits operations all the time (of TensorFlow: within tf.function)",
     "thread_optimizer": "a thread that trains with a second optimizer",
     "evaluation": "an evaluation: weights are read, metrics are averaged, statistics are read",
     "join": "ranks with fewer steps join",
@@ -49,7 +49,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A family of cases in which every rank must raise an error that matches `pattern`."""
+    """A family of cases in which every rank must raise an error: one that matches `pattern`, or that names a rank."""
 
     reason: str
     matches: Callable[[Case], bool]
@@ -75,6 +75,11 @@ REFUSALS = (
         "Keras' split exchange has no codec",
         lambda case: case.framework == "keras" and case.exchange == "split, q8",
         r"codec.*split|split.*codec",
+    ),
+    Refusal(
+        "a rank that has joined would count as a model of zeros, or withhold the weights that it owns",
+        lambda case: case.activity == "join" and case.exchange.partition(",")[0] in ("local", "split"),
+        r"waited for all ranks at paceline\.join.*equally many.*hvd\.uneven",
     ),
 )
 

@@ -12,9 +12,11 @@ contributions, or if a change did not happen.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -48,12 +50,23 @@ def band_of(framework: str, exchange: str, seed: int, console: Console) -> tuple
     return found, [one for one in runs if one.problems]
 
 
+def read_bands(path: Path | None) -> dict[tuple[str, str], Band]:
+    """Bands that an earlier command has kept, by framework and exchange."""
+    if path is None or not path.exists():
+        return {}
+    return {(framework, exchange): (low, high) for framework, exchange, low, high in json.loads(path.read_text())}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--framework", default="", choices=["", *EXCHANGES])
     parser.add_argument("--exchange", default="", choices=["", *EXCHANGES["torch"]])
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first run, to go on with an earlier command"
+    )
+    parser.add_argument("--bands", type=Path, help="file that keeps the bands for the next command")
     arguments, console = parser.parse_args(), Console(width=160)
     kinds = [
         (framework, exchange)
@@ -61,13 +74,15 @@ def main() -> int:
         for exchange in exchanges
         if arguments.framework in ("", framework) and arguments.exchange in ("", exchange)
     ]
-    bands: dict[tuple[str, str], Band] = {}
+    bands = read_bands(arguments.bands)
     runs, bad = [], 0
-    for number in range(arguments.runs):
+    for number in range(arguments.first, arguments.first + arguments.runs):
         kind, seed = kinds[number % len(kinds)], arguments.seed + number
         if kind not in bands:
             bands[kind], wrong = band_of(*kind, arguments.seed, console)
             bad += len(wrong)
+            if arguments.bands is not None and not wrong:
+                arguments.bands.write_text(json.dumps([[*key, *value] for key, value in bands.items()]))
         (one,) = run(*kind, drawn(seed), [seed])
         low, high = bands[kind]
         if not one.problems and not low <= one.accuracy <= high:

@@ -26,24 +26,27 @@ def _section(event: Event) -> str:
 
 def _beside() -> str:
     """The part of the page about activities beside a training."""
-    left = cases()
-    rows = []
+    left, rows = cases(), []
+    general = [one for one in RULES if len({case.activity for case in combinations() if one.excludes(case)}) > 2]
     for activity, what in ACTIVITIES.items():
         every, own = ([case for case in many if case.activity == activity] for many in (combinations(), left))
-        notes = [f"left out: {one.reason}" for one in RULES if any(map(one.excludes, every))]
+        notes = [f"left out: {one.reason}" for one in RULES if one not in general and any(map(one.excludes, every))]
         notes += [f"refused: {one.reason}" for one in REFUSALS if any(map(one.matches, own))]
         rows.append(f"| {activity} | {what} | {'; '.join(notes)} |")
-    table = "\n".join(rows)
+    table, others = "\n".join(rows), "\n".join(f"- Left out: {one.reason}." for one in general)
     return f"""## Beside a training
 
-A script may do more than train while gradients are in flight. {len(left)} cases are made of the activities below,
-{len(EXCHANGES)} exchanges ({"; ".join(EXCHANGES)}), three frameworks (PyTorch, Keras on TensorFlow, Keras on PyTorch),
-and {SIZES[0]} to {SIZES[-1]} ranks. In each case steps and acts come in a random order that is equal on all ranks.
-Every value equals one process.
+A script may do more than train while gradients are in flight. {len(left)} cases combine the activities below with the
+exchanges, three frameworks (PyTorch, Keras on TensorFlow, Keras on PyTorch), and {SIZES[0]} to {SIZES[-1]} ranks. In
+each case steps and acts come in a random order that is equal on all ranks. Every value equals one process.
+
+Exchanges: {"; ".join(EXCHANGES)}.
 
 | activity | what a script does | exceptions |
 | --- | --- | --- |
 {table}
+
+{others}
 
     .venv/bin/python -m integration_tests.concurrency --activity join twin --exchange pipelined
     .venv/bin/python -m integration_tests.concurrency                      # everything

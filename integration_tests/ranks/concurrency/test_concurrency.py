@@ -40,6 +40,7 @@ CHOSEN = [
     Case("everything", "pipelined", "torch", "", 3),
     Case("changing_sets", ARMED, "torch", "", 3),
     Case("two_sets", ARMED, "torch", "", 3),
+    Case("join", "split", "torch", "", 2),
     Case("everything", "sync", "keras", "tensorflow", 2),
 ]
 
@@ -78,7 +79,7 @@ def _lose_a_gradient(rank: int, size: int, case: Case) -> None:
             if self.number == 7 and rank == 1:
                 self.weights["b"].data[5] += 1e-6
 
-    job.run(rank, size, case, Lossy)
+    job.run(rank, size, case, Lossy, refused=False)
 
 
 def _gather_too_little(rank: int, size: int, case: Case) -> None:
@@ -87,7 +88,7 @@ def _gather_too_little(rank: int, size: int, case: Case) -> None:
             found = super().values(of, *arguments, **options)
             return found + 1 if of == rank == 1 else found  # its input differs from what it expects of itself
 
-    job.run(rank, size, case, EventTraining, made=Short)
+    job.run(rank, size, case, EventTraining, refused=False, made=Short)
 
 
 @pytest.mark.parametrize(
