@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from integration_tests.support.debug import debug
-from integration_tests.support.merging import ByHand, repeat
+from integration_tests.support.merging import ByHand, ask_for, repeat, step_until
 from paceline.fusion.armed import ArmedReport, armed
 from paceline.native.library import loaded
 
@@ -118,6 +118,13 @@ def arm(
     meet(library)
     hand.follow(groups_of(hand, label, sizes), timeout_s)
     return hand, repeat(library, step, lambda: is_armed(library), begin + 1, lambda: state(library))
+
+
+def armed_by_driver(library: str, step: Callable[[int], object]) -> None:
+    """Make steps until the driver's plan is in force and steps are armed; every gradient is a message of its own."""
+    ask_for(library, "none")
+    step_until(library, step)
+    repeat(library, step, lambda: is_armed(library), about=lambda: state(library))
 
 
 def step_armed(step: Callable[[int], object], count: int, library: str = "torch", begin: int = 0) -> int:

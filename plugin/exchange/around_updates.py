@@ -8,6 +8,12 @@ from typing import Any
 
 from paceline.exchange.wire import Weights
 
+# Remedy where ranks that have joined would falsify the updates of the others.
+EQUAL_UPDATES = (
+    "Give all ranks the same number of updates before hvd.join(), by hvd.uneven(loader, optimizer) in PyTorch or "
+    "model.fit(hvd.uneven(dataset)) in Keras."
+)
+
 
 class AroundUpdates:
     """Hooks without effect; subclasses compensate for staleness or average models."""
@@ -49,6 +55,9 @@ class AroundUpdates:
     def left(self) -> int:
         """Number of this rank's updates that are not in the other ranks' models, as far as this rank knows."""
         return 0
+
+    def meet_before_join(self) -> None:
+        """Precede hvd.join() of this rank. Raises UserError if ranks that have joined would falsify an average."""
 
     def average(self, weights: Weights) -> None:
         """Make the weights of all ranks equal after dropping gradients that not all ranks had received."""

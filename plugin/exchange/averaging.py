@@ -8,7 +8,7 @@ from typing import Any
 from paceline.codecs.choice import Choice
 from paceline.codecs.encoding import Encoding
 from paceline.errors import UsageError
-from paceline.exchange.around_updates import AroundUpdates
+from paceline.exchange.around_updates import EQUAL_UPDATES, AroundUpdates
 from paceline.exchange.ops import Cell, Ops
 from paceline.exchange.wire import Key, Weights, Wire
 from paceline.native.library import loaded
@@ -27,7 +27,7 @@ class ModelAveraging(AroundUpdates):
         sync_every: int,
         wire: Wire,
         ops: Ops,
-        meet: Callable[[str, list[int], str], None],
+        meet: Callable[..., None],
         members: Callable[[], set[Key]],
         word: str,
     ) -> None:
@@ -84,6 +84,14 @@ class ModelAveraging(AroundUpdates):
         """Raise UserError within a minute if ranks have made different numbers of updates, instead of a deadlock."""
         if self._every and not self.leaving:
             self._meet("average", [self._since_average], self._meaning)
+
+    def meet_before_join(self) -> None:
+        """Raise UserError within a minute if ranks have made different numbers of updates.
+
+        A rank that has joined contributes zeros: models would be averaged with them.
+        """
+        if self._every and not self.leaving:
+            self._meet("join", [self._since_average], self._meaning, EQUAL_UPDATES)
 
     def drained(self, weights: Weights, updates: int) -> None:
         """Average after a drain: all ranks received all results, but averages in between divided the earlier ones."""

@@ -318,10 +318,17 @@ class Exchange(ABC):
         self._met, self._announced, self._drains, self.weighted = False, False, 0, None
         self.around.forget()
 
-    def meet(self, what: str, values: list[int], meaning: str) -> None:
+    def meet(self, what: str, values: list[int], meaning: str, remedy: str = SAME_EXCHANGE) -> None:
         """Wait until all ranks call this with the same values. Raises UserError within a minute if they do not."""
         here = self.wire.library, self.wire.process_set.process_set_id
-        agree(*here, f"paceline.{what}.{self.wire.label}", values, meaning, SAME_EXCHANGE)
+        agree(*here, f"paceline.{what}.{self.wire.label}", values, meaning, remedy)
+
+    def before_join(self) -> None:
+        """Precede hvd.join() of this rank: meet the other ranks if updates need equally many of all.
+
+        Raises UsageError if ranks have made different numbers of updates, UserError if some do not join in a minute.
+        """
+        self.around.meet_before_join()
 
     @cached_property
     def in_flight(self) -> InFlight:

@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.exchange.joins import meet_before_joins
 from paceline.extras import how_to_install
 from paceline.horovod.check import REMEDY, wrong_for
 
@@ -42,4 +43,5 @@ def load(framework: str) -> Any:
         raise HorovodMissing(f"horovod.{framework} cannot be imported: {error}", REMEDY) from error
     if not hasattr(module, "init"):
         raise HorovodMissing(f"Horovod is installed without {framework}.", REMEDY)
+    meet_before_joins(framework)
     return module

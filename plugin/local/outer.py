@@ -30,7 +30,7 @@ class OuterUpdates(ModelAveraging):
         settings: Local,
         wire: Wire,
         ops: Ops,
-        meet: Callable[[str, list[int], str], None],
+        meet: Callable[..., None],
         members: Callable[[], set[Key]],
     ) -> None:
         """Construct the averaging of one optimizer, as ModelAveraging."""

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from paceline.errors import UsageError
-from paceline.exchange.around_updates import AroundUpdates
+from paceline.exchange.around_updates import EQUAL_UPDATES, AroundUpdates
 from paceline.exchange.base import AllExchanges, Exchange, Update, waited
 from paceline.exchange.wire import Answer, Bucket, Weights, Wire, Work
 from paceline.split.owners import Owners
@@ -270,6 +270,11 @@ class OwnersUpdates(AroundUpdates):
         """Wait for parameters in flight, and return an empty context."""
         self._exchange.wire.land()
         return nullcontext()
+
+    def meet_before_join(self) -> None:
+        """Raise UserError within a minute if other ranks still make updates, which need this rank's part."""
+        meaning = "calls of hvd.join(), before which all ranks must make equally many updates with the split exchange"
+        self._exchange.meet("join", [0], meaning, EQUAL_UPDATES)
 
     def average(self, weights: Weights) -> None:
         """Do nothing: models are equal."""

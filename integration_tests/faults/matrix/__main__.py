@@ -13,9 +13,7 @@ did not happen.
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import random
 import sys
 import time
 from collections.abc import Iterable
@@ -32,6 +30,7 @@ from integration_tests.faults.matrix.sentences import Action, Moment, parse
 from integration_tests.faults.matrix.summary import Line, merged, table, written
 from integration_tests.faults.matrix.table import EXCHANGES, cases
 from integration_tests.faults.matrix.verdict import judge
+from integration_tests.support import selection
 from integration_tests.support.ranks import end_all
 
 _OUTPUT_CHARACTERS = 6000
@@ -81,11 +80,7 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
             replace(case, size=arguments.ranks, fault=replace(case.fault, victim=case.fault.victim % arguments.ranks))
             for case in found
         ]
-    if arguments.cases and arguments.cases < len(found):  # spread over the table
-        found = [found[number * len(found) // arguments.cases] for number in range(arguments.cases)]
-    if arguments.minutes < math.inf:
-        random.Random(arguments.seed).shuffle(found)
-    return found[arguments.part :: arguments.parts]
+    return selection.selected(found, arguments)
 
 
 def run_all(found: Iterable[Case], console: Console, verbose: bool, minutes: float, output: Path | None) -> list[Line]:
@@ -112,11 +107,7 @@ def main() -> int:
     parser.add_argument("--moment", default="", choices=["", *(one.name.lower() for one in Moment)])
     parser.add_argument("--framework", default="", choices=["", *EXCHANGES])
     parser.add_argument("--ranks", type=int, default=0, help="in all cases; otherwise 3, 4, 5 and 8 in turn")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=0, help="so many, spread over the table")
-    parser.add_argument("--part", type=int, default=0, help="with --parts N: every N-th case, from this one on")
-    parser.add_argument("--parts", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no case after that; shuffles the cases")
+    selection.add_arguments(parser)
     parser.add_argument("--sentence", default="", help="this fault only")
     parser.add_argument("--brief", action="store_true", help="without the output of ranks")
     parser.add_argument("--output", type=Path, help="append results to this file, a line of JSON for each")

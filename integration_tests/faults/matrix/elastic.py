@@ -23,6 +23,7 @@ from integration_tests.faults.matrix.injector import MARK
 from integration_tests.faults.matrix.jobs import HANG_LIMIT_S, Outcome, running
 from integration_tests.faults.matrix.sentences import Action, Fault, Moment
 from integration_tests.faults.matrix.verdict import Verdict
+from integration_tests.support.elastic_jobs import launcher
 from integration_tests.support.processes import QUIET
 
 STEPS, RATE = 12, 2.0**-6
@@ -115,13 +116,9 @@ def run(case: Case) -> tuple[Outcome, Verdict]:
 
 
 def _run(case: Case, folder: Path) -> Outcome:
-    script, find = folder / "script.py", folder / "find.sh"
+    script = folder / "script.py"
     script.write_text(_SCRIPT)
-    (folder / "hosts").write_text("\n".join(_ALL) + "\n")
-    find.write_text(f"#!/bin/sh\ncat {folder / 'hosts'}\n")
-    find.chmod(0o755)
-    words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(SIZE), "--min-np", "2", "--max-np", str(SIZE)]
-    words += ["--host-discovery-script", str(find), "--network-interfaces", "lo", sys.executable, str(script)]
+    words = [*launcher(folder, _ALL, 2, SIZE, SIZE), sys.executable, str(script)]
     words += [str(folder), case.fault.action.name, str(case.fault.step)]
     env = {**os.environ, **QUIET, "PACELINE_EXCHANGE": case.exchange}
     env["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(_GLOO_LIMIT_S)

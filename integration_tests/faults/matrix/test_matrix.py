@@ -15,6 +15,7 @@ from integration_tests.faults.matrix.ranks import Report
 from integration_tests.faults.matrix.sentences import Action, Fault, Moment, parse
 from integration_tests.faults.matrix.table import cases, combinations
 from integration_tests.faults.matrix.verdict import judge
+from integration_tests.support.selection import spread
 
 MOST_RANKS = 5  # in `make test-more`
 MORE = 90
@@ -57,7 +58,7 @@ _SOME = [case for case in ALL if case.size <= MOST_RANKS and case.fault.moment i
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("case", [_SOME[number * len(_SOME) // MORE] for number in range(MORE)], ids=str)
+@pytest.mark.parametrize("case", spread(_SOME, MORE), ids=str)
 def test_faults_spread_over_the_matrix(case: Case) -> None:
     _assert_right(case)
 

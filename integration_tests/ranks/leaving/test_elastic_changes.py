@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.elastic_jobs import launcher
 from integration_tests.support.more import more
 from integration_tests.support.processes import finished, written
 
@@ -126,13 +127,9 @@ def size_of(step: int) -> int:
 def test_weights_show_every_contribution_of_ranks_that_came_and_went(tmp_path: Path, case: tuple[str, str]) -> None:
     framework, exchange = case
     script = written(tmp_path, BEGIN + SCRIPTS[framework])
-    hosts, find, log = (tmp_path / name for name in ("hosts", "find.sh", "log"))
-    hosts.write_text("\n".join(PHASES[0][0]) + "\n")
-    find.write_text(f"#!/bin/sh\ncat {hosts}\n")
-    find.chmod(0o755)
-    words = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", "--min-np", "2", "--max-np", "4"]
-    words += ["--host-discovery-script", str(find), "--network-interfaces", "lo"]
-    words += [sys.executable, str(script), str(hosts), str(log)]
+    log = tmp_path / "log"
+    words = launcher(tmp_path, PHASES[0][0], 2, 4, 2)
+    words += [sys.executable, str(script), str(tmp_path / "hosts"), str(log)]
     done = finished(*words, env={"PACELINE_EXCHANGE": exchange})
     assert done.returncode == 0, done.stderr
     made = {int(step): int(size) for step, size in map(str.split, log.read_text().splitlines())}

@@ -1,0 +1,55 @@
+"""hvd.join() under exchanges in which a rank that has joined cannot count as zeros.
+
+A mean of models with zeros in place of one, or an update without the rank that owns its part, would be wrong without an
+error. So ranks compare their numbers of updates before they join.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import sys
+from typing import Any
+
+from paceline.exchange.ending import endings, process_sets
+from paceline.native.library import loaded
+
+_MARK = "_paceline_meets_first"
+# Modules of Horovod with the function, by the word of `loaded`.
+_MODULES = {
+    "torch": ("horovod.torch", "horovod.torch.mpi_ops"),
+    "tensorflow": ("horovod.tensorflow", "horovod.tensorflow.mpi_ops"),
+}
+
+
+def meet_before_joins(framework: str) -> None:
+    """Let `join` of Horovod's modules of a framework, "torch" or "tensorflow", call `before_join` first."""
+    for name in _MODULES[framework]:
+        module = sys.modules.get(name)
+        original = getattr(module, "join", None)
+        if original is not None and not hasattr(original, _MARK):
+            setattr(module, "join", _meeting(original, framework))  # noqa: B010  a module has no such attribute
+
+
+def _meeting(original: Any, framework: str) -> Any:
+    @functools.wraps(original)
+    def join(*arguments: Any, **options: Any) -> Any:
+        before_join(loaded(framework))
+        return original(*arguments, **options)
+
+    setattr(join, _MARK, True)
+    return join
+
+
+def before_join(library: ctypes.CDLL) -> None:
+    """Meet the other ranks if an exchange needs equally many updates of all.
+
+    Raises UsageError if ranks have made different numbers, UserError if some ranks do not join within a minute.
+    """
+    if not library.horovod_is_initialized():
+        return  # Horovod's own error
+    gc.collect()  # an optimizer that a rank no longer reaches may be alive in a cycle, on some ranks only
+    for process_set in process_sets(library):
+        for ending in endings(library, process_set):
+            ending.exchange.before_join()
