@@ -27,6 +27,7 @@ STATEMENT = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*")*')
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Beginning of a path -> subject; the first that fits.
 SUBJECTS = (
+    ("plugin/horovod/shims/host_staging.py", "PyTorch"),
     ("plugin/horovod/", "Building and installing Horovod"),
     ("launch/horovod.py", "Building and installing Horovod"),
     ("launch/rank/", "Starting ranks with paceline rank"),
