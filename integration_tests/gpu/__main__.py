@@ -99,11 +99,25 @@ def _facts(device: str, ranks: int) -> list[str]:
 
 
 def _started(
-    arguments: argparse.Namespace, run: Run, hosts: Sequence[str], folder: Path, part: Sequence[str], env: dict[str, str]
+    arguments: argparse.Namespace,
+    run: Run,
+    hosts: Sequence[str],
+    folder: Path,
+    part: Sequence[str],
+    env: dict[str, str],
 ) -> tuple[list[Any], str]:
     """Start the ranks for one part; return the findings of all ranks, or [] and the output."""
     out = folder / f"rank-{len(list(folder.iterdir()))}"
-    command = ["horovodrun", "-np", str(arguments.ranks), *hosts, "--gloo", sys.executable, "-m", "integration_tests.gpu"]
+    command = [
+        "horovodrun",
+        "-np",
+        str(arguments.ranks),
+        *hosts,
+        "--gloo",
+        sys.executable,
+        "-m",
+        "integration_tests.gpu",
+    ]
     command += ["--device", arguments.device, "--out", str(out), *part]
     code, output = run(command, env)
     files = [Path(f"{out}.{rank}") for rank in range(arguments.ranks)]

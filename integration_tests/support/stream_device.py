@@ -98,11 +98,13 @@ class PinnedMemory:
         """Return a tensor as `like` in memory that nobody holds."""
         with self._lock:
             self.taken += 1
-            free = [one for one in self.blocks if torch._C._storage_Use_Count(one.untyped_storage()._cdata) == _FREE_USES]
+            free = [
+                one for one in self.blocks if torch._C._storage_Use_Count(one.untyped_storage()._cdata) == _FREE_USES
+            ]
             for block in free:
                 block.fill_(torch.nan)
-            fitting = (one for one in free if one.dtype is like.dtype and one.numel() >= like.numel())
-            block = next(fitting, None)
+            fitting = [one for one in free if one.dtype is like.dtype and one.numel() >= like.numel()]
+            block = min(fitting, key=lambda one: one.numel(), default=None)  # a large one is kept for a large tensor
             if block is None:
                 block = torch.full((like.numel(),), torch.nan, dtype=like.dtype)
                 self.blocks.append(block)

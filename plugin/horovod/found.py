@@ -56,8 +56,8 @@ def _require_gpu(found: Mapping[str, str], environ: Mapping[str, str], with_nccl
     if with_nccl and "NCCL" not in found:
         raise UserError(
             f"{asked} needs nccl.h and libnccl, and CMake finds no such header and library.",
-            "Install NVIDIA's libnccl-dev, or set HOROVOD_NCCL_HOME to a folder with include/nccl.h and lib/libnccl.so. "
-            f"PyTorch's CUDA build from PyPI installs NCCL, too. {off}",
+            "Install NVIDIA's libnccl-dev, or PyTorch's CUDA build from PyPI, which brings NCCL along, or set "
+            f"HOROVOD_NCCL_HOME to a folder with include/nccl.h and lib/libnccl.so. {off}",
         )
     if not gpu.of_framework("torch").startswith("CUDA") and environ.get("HOROVOD_WITHOUT_PYTORCH") != "1":
         raise UserError(
@@ -66,9 +66,7 @@ def _require_gpu(found: Mapping[str, str], environ: Mapping[str, str], with_nccl
         )
 
 
-def _with_pip(
-    there: dict[str, str], environ: Mapping[str, str], wanted: Mapping[str, bool]
-) -> dict[str, str]:
+def _with_pip(there: dict[str, str], environ: Mapping[str, str], wanted: Mapping[str, bool]) -> dict[str, str]:
     """Return what `_probe` found, with the toolkit and the NCCL that pip has installed where the machine has none."""
     missing = {
         pip_cuda.CUDA_HOME: wanted["CUDA"] and "CUDA" not in there and not environ.get("HOROVOD_CUDA_HOME"),

@@ -78,7 +78,7 @@ def test_armed_steps(rank: int, size: int) -> None:
     ask_for("torch", "threshold")
 
 
-# --- order, memory, waits -----------------------------------------------------------------------------------------------
+# --- order, memory, waits --------------------------------------------------------------------------------------------
 
 
 @ranks(2, fresh=True)
@@ -137,9 +137,7 @@ def test_backward_waits_for_no_copy(rank: int, size: int, exchange: str) -> None
     staged(device := StreamDevice(rank))
     parameters = [torch.nn.Parameter(torch.zeros(n)) for n in SIZES]
     named = [(f"unwaited.{n}", one) for n, one in enumerate(parameters)]
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(parameters, lr=1.0), named_parameters=named, exchange=exchange
-    )
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0), named_parameters=named, exchange=exchange)
     for step in range(4):
         opened = threading.Event()
         device.copies.queue(lambda opened=opened: opened.wait(LIMIT_S))  # type: ignore[misc]
@@ -155,7 +153,7 @@ def test_backward_waits_for_no_copy(rank: int, size: int, exchange: str) -> None
         assert torch.equal(one.detach(), wanted)
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
 @ranks(2, fresh=True)
@@ -189,18 +187,21 @@ def test_failing_copies_are_reported_with_tensor_and_rank(rank: int, size: int) 
     device.pinned.take = memory  # type: ignore[method-assign]
     up, device.up = device.up, _fails("misaligned address")  # type: ignore[method-assign]
     with pytest.raises(
-        hvd.HorovodInternalError, match=rf"staged\.up: rank {rank} expected a copy of the result .* misaligned address\."
+        hvd.HorovodInternalError,
+        match=rf"staged\.up: rank {rank} expected a copy of the result .* misaligned address\.",
     ):
         hvd.allreduce(torch.ones(3), name="staged.up")
     device.up = up  # type: ignore[method-assign]
     weight = torch.nn.Parameter(torch.zeros(3))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), named_parameters=[("staged.weight", weight)])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), named_parameters=[("staged.weight", weight)]
+    )
     device.kernels.queue(_fails("an illegal memory access was encountered"))
     weight.sum().backward()
     with pytest.raises(
         hvd.HorovodInternalError,
-        match=rf"Gradient of 'staged.weight': .*rank {rank} expected a copy to CPU memory, found: CUDA error: an illegal "
-        r"memory access was encountered\. .*CUDA_LAUNCH_BLOCKING=1",
+        match=rf"Gradient of 'staged.weight': .*rank {rank} expected a copy to CPU memory, found: CUDA error: an "
+        r"illegal memory access was encountered\. .*CUDA_LAUNCH_BLOCKING=1",
     ):
         optimizer.step()
     assert not host_staging._staged[id(hvd.mpi_ops.mpi_lib)]._trips
@@ -236,7 +237,9 @@ def test_cuda_graph_is_refused_by_name(rank: int, size: int) -> None:
     optimizer.zero_grad()
     handle = hvd.allreduce_async(torch.ones(3), name="graph.wait")
     device.graph = True
-    with pytest.raises(hvd.UsageError, match=rf"graph\.wait: rank {rank} expected a stream that captures no CUDA graph"):
+    with pytest.raises(
+        hvd.UsageError, match=rf"graph\.wait: rank {rank} expected a stream that captures no CUDA graph"
+    ):
         hvd.synchronize(handle)
     device.graph = False
     assert hvd.synchronize(handle).tolist() == [1.0] * 3

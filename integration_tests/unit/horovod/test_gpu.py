@@ -81,7 +81,13 @@ def pip_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     site = tmp_path / "site"
     home = site / "nvidia" / "cu13"
     nvcc = home / "bin" / "nvcc"
-    for name in ("bin/ptxas", "include/cuda_runtime.h", "nvvm/bin/cicc", "lib/libcudart.so.13", "lib/libcudart_static.a"):
+    for name in (
+        "bin/ptxas",
+        "include/cuda_runtime.h",
+        "nvvm/bin/cicc",
+        "lib/libcudart.so.13",
+        "lib/libcudart_static.a",
+    ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).touch()
     (home / "include/cuda.h").write_text("#define CUDA_VERSION 13000\n")
@@ -110,15 +116,24 @@ def test_pips_packages_are_a_toolkit(pip_home: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(found, "_probe", lambda environ, wanted: {**real(environ, wanted), **there})
     made = build.wanted()["found"]
     nccl = pip_home.parent / "nccl"
-    assert made == {**there, "NCCL": f"2.28.9 ({nccl})", "NCCL_HOME": str(nccl)}, "the machine's own toolkit comes first"
-    monkeypatch.setattr(found, "_probe", lambda environ, wanted: real(environ, wanted) if "pip-" in str(environ) else {})
+    assert made == {**there, "NCCL": f"2.28.9 ({nccl})", "NCCL_HOME": str(nccl)}, (
+        "the machine's own toolkit comes first"
+    )
+    monkeypatch.setattr(
+        found, "_probe", lambda environ, wanted: real(environ, wanted) if "pip-" in str(environ) else {}
+    )
     made = build.wanted()["found"]
     assert made["CUDA"] == "13.0.88" and made["CUDA_HOME"] == str(pip_home) and made["NCCL_HOME"] == str(nccl)
     env = environment(tmp_path, False, {}, made)
     home, of_nccl = Path(env["HOROVOD_CUDA_HOME"]), Path(env["HOROVOD_NCCL_HOME"])
     assert home.parent == of_nccl.parent == tmp_path and env["CUDA_HOME"] == str(home)
     # nvcc looks for its parts from the parent of its folder.
-    for name in ("bin/../nvvm/bin/cicc", "bin/../lib64/libcudart_static.a", "include/cuda_runtime.h", "lib64/libcudart.so"):
+    for name in (
+        "bin/../nvvm/bin/cicc",
+        "bin/../lib64/libcudart_static.a",
+        "include/cuda_runtime.h",
+        "lib64/libcudart.so",
+    ):
         assert (home / name).exists(), name
     assert (of_nccl / "include/nccl.h").exists() and (of_nccl / "lib/libnccl.so").exists()
     assert "CMAKE_SKIP_BUILD_RPATH=ON" in Path(env["HOROVOD_CMAKE"]).read_text()
