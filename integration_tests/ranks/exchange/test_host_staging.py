@@ -249,7 +249,7 @@ def test_cuda_graph_is_refused_by_name(rank: int, size: int) -> None:
 
 
 class OnGpu:
-    """What an optimizer's wire asks of a tensor on a GPU."""
+    """The attributes of a tensor on a GPU that an optimizer's wire reads."""
 
     is_cuda, is_sparse, device, dtype = True, False, "cuda:1", torch.float32
 
