@@ -46,7 +46,8 @@ def network(name: str, device: str) -> tuple[Any, dict[str, Any]]:
         inputs = {"pixel_values": torch.randn(32, 3, 224, 224), "labels": torch.randint(1000, (32,))}
     else:
         width, layers, batch = (512, 8, 16) if name == "transformer" else (32, 2, 2)
-        config = transformers.GPT2Config(n_embd=width, n_layer=layers, n_head=8, n_positions=256, vocab_size=8192)
+        sizes = {"n_embd": width, "n_layer": layers, "n_head": 8, "n_positions": 256, "vocab_size": 8192}
+        config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
         model = transformers.GPT2LMHeadModel(config)
         tokens = torch.randint(8192, (batch, 256 if name == "transformer" else 16))
         inputs = {"input_ids": tokens, "labels": tokens}

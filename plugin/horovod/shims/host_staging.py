@@ -264,20 +264,7 @@ class Staging:
             host, copied = self.device.down(inputs)
         there = {id(one): copy for one, copy in zip(inputs, host, strict=True)}
         outputs: list[tuple[Any, Any]] = []
-
-        def on_cpu(value: Any, written: bool) -> Any:
-            if isinstance(value, (list, tuple)):
-                return [on_cpu(one, written) for one in value]
-            if not self.device.has(value):
-                return value
-            copy = there.get(id(value))
-            if copy is None:
-                copy = self.device.empty(value)
-            if written:
-                outputs.append((copy, value))
-            return copy
-
-        moved = [on_cpu(value, number >= given) for number, value in enumerate(args)]
+        moved = [self._on_cpu(value, there, outputs if number >= given else None) for number, value in enumerate(args)]
         trip = Trip(name, self._rank, copied, lambda: of_cpu(*moved), outputs)
         handle = next(self._numbers)
         self._trips[handle] = self._last = trip
@@ -286,6 +273,20 @@ class Staging:
             self._thread.start()
         self._waiting.put(trip)
         return handle
+
+    # Not a function within `start`: its reference to itself would keep pinned memory until Python looks for cycles.
+    def _on_cpu(self, value: Any, there: dict[int, Any], outputs: list[tuple[Any, Any]] | None) -> Any:
+        """Return an argument with its device tensors replaced by CPU tensors; those of results join `outputs`."""
+        if isinstance(value, (list, tuple)):
+            return [self._on_cpu(one, there, outputs) for one in value]
+        if not self.device.has(value):
+            return value
+        copy = there.get(id(value))
+        if copy is None:
+            copy = self.device.empty(value)
+        if outputs is not None:
+            outputs.append((copy, value))
+        return copy
 
     def _carry(self) -> None:
         while True:
