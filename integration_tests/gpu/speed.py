@@ -105,7 +105,8 @@ def _profiled(step: Callable[[], None], trace: Path) -> float:
             step()
         torch.cuda.synchronize()
     recording.export_chrome_trace(str(trace))
-    copies, kernels = [], []
+    copies: list[tuple[float, float]] = []
+    kernels: list[tuple[float, float]] = []
     for event in recording.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
             interval = event.time_range.start, event.time_range.end

@@ -50,7 +50,7 @@ class Stream:
 
     def __init__(self, most_s: float, seed: str) -> None:
         self._most_s, self._dice = most_s, random.Random(seed)
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._error: Exception | None = None  # as on a GPU, everything after an error fails, too
         threading.Thread(target=self._run, daemon=True, name=f"stream {seed}").start()
 
@@ -59,7 +59,7 @@ class Stream:
             while True:
                 self._do(self._work.get())
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _do(self, work: Callable[[], object]) -> None:
         if self._most_s:
             time.sleep(self._dice.random() * self._most_s)
         try:
@@ -67,7 +67,7 @@ class Stream:
         except Exception as error:
             self._error = error
 
-    def queue(self, work: Callable[[], None]) -> None:
+    def queue(self, work: Callable[[], object]) -> None:
         """Add work, and return at once."""
         self._work.put(work)
 

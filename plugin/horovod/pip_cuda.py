@@ -23,7 +23,7 @@ def _folders() -> list[Path]:
 
 def homes() -> dict[str, Path]:
     """Return the folders of pip's CUDA compiler (CUDA_HOME) and of its NCCL (NCCL_HOME), if they are installed."""
-    found = {}
+    found: dict[str, Path] = {}
     for folder in _folders():
         toolkits = [one for one in folder.glob("cu[0-9]*") if (one / "bin/nvcc").exists()]
         if toolkits:
@@ -36,7 +36,7 @@ def homes() -> dict[str, Path]:
 def link(chosen: Mapping[str, Path], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Link the `chosen` ones of `homes` into `folder`; return the variables of a build that uses them."""
     linked = {name: _linked(home, folder / f"pip-{home.name}") for name, home in chosen.items()}
-    variables = {}
+    variables: dict[str, str] = {}
     if CUDA_HOME in linked:
         home = str(linked[CUDA_HOME])
         path = f"{home}/bin{os.pathsep}{environ.get('PATH', os.defpath)}"

@@ -264,7 +264,7 @@ def test_gpu_operations_of_horovod_are_refused_by_name(rank: int, size: int) -> 
         torch.optim.SGD([weight], lr=1.0), named_parameters=[("refused.weight", weight)]
     )
     bucket, exchange = Bucket("refused.weight", ("refused.weight",)), optimizer._exchange
-    wire._reduces_on_gpus = lambda: "NCCL"
+    wire._reduces_on_gpus = lambda: "NCCL"  # type: ignore[assignment]
     refusal = rf"refused\.weight: .* rank {rank} expected .* in CPU memory, found one on cuda:1, where NCCL.*\n.*sync"
     with pytest.raises(hvd.UsageError, match=refusal):
         exchange.wire.start(bucket, [OnGpu()], owner=EVERYONE)

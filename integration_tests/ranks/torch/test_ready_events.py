@@ -86,10 +86,8 @@ def test_names_of_our_own_operations_are_refused(rank: int, size: int, late_copy
 def test_exchanges_refuse_operations_on_gpus(rank: int, size: int, late_copy: Path) -> None:
     """Of a Horovod with operations for GPUs, which leave the tensor where it is."""
     refusal = r"found one on GPU 3\. Use exchange=\"sync\", or a Horovod that was built without HOROVOD_GPU_OPERATIONS"
-    for name, word in {
-        "late.gpu.pipelined": (PIPELINED, 2, 0),
-        "late.gpu.partial": Partial().registration(size),
-    }.items():
-        register(loaded("torch"), 0, name, *word)
+    register(loaded("torch"), 0, "late.gpu.pipelined", PIPELINED, 2, 0)
+    register(loaded("torch"), 0, "late.gpu.partial", *Partial().registration(size))
+    for name in ("late.gpu.pipelined", "late.gpu.partial"):
         with pytest.raises(AssertionError, match=refusal):
             _allreduce(late_copy, name, 1.0, 0.0, device=3)
