@@ -32,12 +32,12 @@ PACELINE = Path(sys.executable).with_name("paceline")
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(INSTALL_TIMEOUT_S + BUILD_TIMEOUT_S + RUN_TIMEOUT_S)]
 
 
-def _install(folder: Path, package: str) -> None:
-    """Install a package into `folder`, or skip the test with pip's reason."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--target", str(folder), package]
+def _install(site: Path, *packages: str) -> None:
+    """Install packages into a new folder `site`, or skip the test with pip's reason."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--target", str(site), *packages]
     done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
     if done.returncode:
-        pytest.skip(f"{package} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"{packages} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,11 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     site, cache = folder / "site", folder / "cache"
     env = {**os.environ, **TORCH_ALONE, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
     try:
-        # Equality of texts: the CPU build of the same release has a local version, which pip prefers.
-        _install(site, f"torch==={torch.__version__.partition('+')[0]}")
-        match = re.search(r"^cuda\b.*= '(\d+\.\d+)'", (site / "torch" / "version.py").read_text(), re.MULTILINE)
-        if match is None:
+        # Equality of texts: the CPU build of the same release has a local version, which pip prefers. The CUDA build
+        # pins the release of the toolkit.
+        _install(site, f"torch==={torch.__version__.partition('+')[0]}", "cuda-toolkit[nvcc,cccl]")
+        if not re.search(r"^cuda\b.*= '\d", (site / "torch" / "version.py").read_text(), re.MULTILINE):
             pytest.skip(f"the index has no CUDA build of PyTorch {torch.__version__}")
-        _install(site, f"cuda-toolkit[nvcc,cccl]=={match[1]}.*")
         cache.mkdir()
         shutil.copy(archive.fetch(config.read().cache_dir), cache)
         command = [str(PACELINE), "horovod", "build", "--nccl", "--cache-dir", str(cache)]
