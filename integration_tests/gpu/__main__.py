@@ -160,7 +160,7 @@ def _times(arguments: argparse.Namespace, folder: Path, lines: list[str]) -> Non
 def _cells(found: Sequence[dict[str, Any]], output: str) -> list[str]:
     if not found:
         errors = [line for line in output.splitlines() if "Error" in line]
-        return [f"failed: {(errors or output.splitlines() or ['no output'])[-1][:160]}", ""]
+        return [f"failed: {(errors or output.splitlines() or ['no output'])[0][:160]}", ""]
     overlap = found[0]["overlap"]
     return [f"{max(one['step_ms'] for one in found):.1f}", "" if overlap is None else f"{overlap:.0%}"]
 
