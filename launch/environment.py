@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import paceline
 from paceline import config
+from paceline.horovod import check, gpu
 from paceline.launch import console, flags
 from paceline.registry.policies import OPTIMAL, THRESHOLD
 
@@ -14,12 +15,15 @@ from paceline.registry.policies import OPTIMAL, THRESHOLD
 def announce(settings: config.Settings, starts: bool = True) -> None:
     """Print on standard error every option that a flag or variable set, its value and origin.
 
-    `starts`: as for `remark`.
+    With a framework that can use GPUs also how their gradients are exchanged. `starts`: as for `remark`.
     """
     given = [f"{name}={config.as_text(getattr(settings, name))} ({settings.origin(name)})" for name in settings.given()]
     if settings.fusion == OPTIMAL and "fusion" not in settings.given():
         given.insert(0, f"gradients are merged by plan (--fusion {THRESHOLD}: as Horovod does)")
-    console.note(f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}")
+    built = check.built_from()
+    of_gpus = gpu.modes(built) if built is not None else ""
+    note = f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}"
+    console.note(f"{note}; {of_gpus}" if of_gpus else note)
     remark(settings, starts)
 
 

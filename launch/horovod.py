@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import click
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.horovod import gpu
 from paceline.horovod.build import BUILD_TIMEOUT_S
 from paceline.launch import console, flags
 
@@ -63,11 +65,23 @@ def _build_options(command: click.Command) -> click.Command:
             ["--mpi/--no-mpi"],
             default=None,
             help="Build with MPI beside Gloo (default: as HOROVOD_WITH_MPI=1 says). Other HOROVOD_* variables of "
-            "Horovod's build, such as HOROVOD_GPU_OPERATIONS, pass through.",
+            "Horovod's build pass through.",
+        ),
+        click.Option(
+            ["--nccl"],
+            is_flag=True,
+            help="Build with CUDA and NCCL, as HOROVOD_GPU_OPERATIONS=NCCL; by default gradients on GPUs are copied to "
+            "CPU memory, which needs neither.",
         ),
         *flags.click_options("horovod"),
     ]
     return command
+
+
+def _request(nccl: bool) -> None:
+    """Set the variable of Horovod's build that `--nccl` stands for."""
+    if nccl:
+        os.environ[gpu.ALL] = gpu.NCCL
 
 
 def _build(force: bool, mpi: bool | None, values: dict[str, Any]) -> Path:
@@ -93,13 +107,14 @@ def horovod_command() -> None:
     metavar="DIR",
     help="Also copy the wheel and a file with its sha256 to DIR, for machines that cannot build it.",
 )
-def build_command(force: bool, mpi: bool | None, output: Path | None, **values: Any) -> None:
+def build_command(force: bool, mpi: bool | None, nccl: bool, output: Path | None, **values: Any) -> None:
     """Build Horovod's wheel, or find it in the cache.
 
     Hooks and patches are put into the verified source first. Prints the wheel's path.
     """
     from paceline.horovod import carried
 
+    _request(nccl)
     wheel = _build(force, mpi, values)
     click.echo(carried.write(wheel, output) if output else wheel)
 
@@ -113,13 +128,14 @@ def build_command(force: bool, mpi: bool | None, output: Path | None, **values: 
     metavar="FILE",
     help="Install this wheel of `paceline horovod build -o DIR`; nothing is built.",
 )
-def install_command(force: bool, mpi: bool | None, given: Path | None, **values: Any) -> None:
+def install_command(force: bool, mpi: bool | None, nccl: bool, given: Path | None, **values: Any) -> None:
     """Build Horovod if need be, and install it.
 
     Builds as `paceline horovod build` does; does nothing if a Horovod is installed that fits and has what is asked for.
     """
     from paceline.horovod import install
 
+    _request(nccl)
     if given is not None:
         install.install_carried(given)
         wheel = given

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-EXCHANGES = ("sync", "pipelined", "majority", "solo", "local")
+EXCHANGES = ("sync", "pipelined", "majority", "solo", "local", "split")
 WITH_CODEC = ("sync", "pipelined")
 SIZES = (7, 1000, 65_537)
 STEPS = 12

@@ -41,9 +41,10 @@ class Copied : public ReadyEvent {
 extern "C" {
 
 // Sums `count` elements of `value` over the ranks of `process_set`, filled `after_s` later, under `name`; the answer is
-// in `out`. Returns 0, or -1 and in `error` why not. Waits for the answer for `limit_s`.
-int late_allreduce(const char* name, int process_set, float value, int64_t count, double after_s, double limit_s,
-                   float* out, char* error, int64_t capacity) {
+// in `out`. Returns 0, or -1 and in `error` why not. Waits for the answer for `limit_s`. `device`: -1 for CPU memory;
+// otherwise the operation is one on that GPU, as of a Horovod with operations for GPUs.
+int late_allreduce(const char* name, int process_set, int device, float value, int64_t count, double after_s,
+                   double limit_s, float* out, char* error, int64_t capacity) {
   const auto tensor = std::make_shared<Values>(count);
   const auto copied = std::make_shared<Copied>();
   ReadyEventList events;
@@ -56,7 +57,7 @@ int late_allreduce(const char* name, int process_set, float value, int64_t count
     copied->done = true;
   });
   auto status = EnqueueTensorAllreduce(
-      nullptr, tensor, tensor, events, name, CPU_DEVICE_ID, [answer](const Status& one) { answer->set_value(one); },
+      nullptr, tensor, tensor, events, name, device, [answer](const Status& one) { answer->set_value(one); },
       ReduceOp::SUM, 1.0, 1.0, process_set);
   if (status.ok()) {
     const bool in_time = answered.wait_for(std::chrono::duration<double>(limit_s)) == std::future_status::ready;

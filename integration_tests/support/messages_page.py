@@ -25,7 +25,7 @@ RAISED = re.compile(
 )
 STATEMENT = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*")*')
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
-# Beginning of a path -> subject; the first that fits.
+# Beginning of a path -> subject; the longest that fits. Subjects are in the order of the page.
 SUBJECTS = (
     ("plugin/horovod/", "Building and installing Horovod"),
     ("launch/horovod.py", "Building and installing Horovod"),
@@ -59,6 +59,7 @@ SUBJECTS = (
     ("frameworks/torch/stages/", "Pipeline stages"),
     ("frameworks/keras/stages/", "Pipeline stages"),
     ("frameworks/torch/", "PyTorch"),
+    ("plugin/horovod/shims/host_staging.py", "PyTorch"),
     ("frameworks/tensorflow/", "TensorFlow"),
     ("frameworks/keras3/", "Keras and TensorFlow"),
     ("frameworks/keras/", "Keras and TensorFlow"),
@@ -114,7 +115,7 @@ def _text(node: ast.expr, constants: dict[str, str]) -> str | None:
 
 def _messages(path: Path) -> Iterator[Message]:
     name = str(path.relative_to(ROOT))
-    subject = next(subject for beginning, subject in SUBJECTS if name.startswith(beginning))
+    _, subject = max((one for one in SUBJECTS if name.startswith(one[0])), key=lambda one: len(one[0]))
     tree = ast.parse(path.read_text())
     constants = _constants(tree)
     for node in ast.walk(tree):

@@ -7,18 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.horovod import gpu
-from paceline.horovod.found import CUDA_HOME
+from paceline.horovod import gpu, pip_cuda
+from paceline.horovod.pip_cuda import CUDA_HOME
 from paceline.horovod.release import LOCAL_VERSION
 
 # CMake's variable.
 JOBS = "CMAKE_BUILD_PARALLEL_LEVEL"
 
 
-def _wrapper(folder: Path, with_gpu: bool) -> Path:
-    """Write a cmake program with Paceline's options: Horovod's setup.py passes none, but accepts another program."""
+def _wrapper(folder: Path, with_gpu: bool, linked: bool) -> Path:
+    """Write a cmake program with Paceline's options: Horovod's setup.py passes none, but accepts another program.
+
+    `linked`: libraries are in a temporary folder, which may not be searched when Horovod's is loaded. Its framework has
+    loaded them before.
+    """
     wrapper = folder / "cmake-with-paceline"
     options = [f"-DCMAKE_PROJECT_horovod_INCLUDE={Path(__file__).with_name('paceline.cmake')}"]
+    options += ["-DCMAKE_SKIP_BUILD_RPATH=ON"] if linked else []
     options += ["-DCMAKE_POLICY_VERSION_MINIMUM=3.5", f"-DPACELINE_WITHOUT_GPU={'OFF' if with_gpu else 'ON'}"]
     quoted = " ".join(f'"{option}"' for option in options)
     wrapper.write_text(f'#!/bin/sh\ncase "$1" in --build) exec cmake "$@" ;; esac\nexec cmake {quoted} "$@"\n')
@@ -62,9 +67,10 @@ def environment(folder: Path, mpi: bool, frameworks: Mapping[str, str], found: M
         ours[f"HOROVOD_{'WITH' if name in frameworks else 'WITHOUT'}_{variable}"] = "1"
     if not with_gpu and os.environ.get("HOROVOD_WITH_NVTX") != "1":
         ours["HOROVOD_WITHOUT_NVTX"] = "1"  # its headers are a part of CUDA's
+    from_pip = {name: home for name, home in pip_cuda.homes().items() if found.get(name) == str(home)}
     # Override MAKEFLAGS of an outer make, which refer to its own jobs.
     always = {
-        "HOROVOD_CMAKE": str(_wrapper(folder, with_gpu)),
+        "HOROVOD_CMAKE": str(_wrapper(folder, with_gpu, bool(from_pip))),
         "HOROVOD_LOCAL_VERSION": LOCAL_VERSION,
         "MAKEFLAGS": f"-j{_jobs()}",
     }
@@ -73,4 +79,4 @@ def environment(folder: Path, mpi: bool, frameworks: Mapping[str, str], found: M
     if CUDA_HOME in found:
         # Otherwise PyTorch's part of the build uses the folder above any nvcc on PATH as the toolkit.
         merged |= {"HOROVOD_CUDA_HOME": found[CUDA_HOME], CUDA_HOME: found[CUDA_HOME]}
-    return merged
+    return merged | pip_cuda.link(from_pip, folder, merged)

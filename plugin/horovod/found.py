@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.horovod import gpu, requirements
+from paceline.horovod import gpu, pip_cuda, requirements
 
 PROBE_TIMEOUT_S = 300
-CUDA_HOME = "CUDA_HOME"
 
 
 def _probe(environ: Mapping[str, str], wanted: Mapping[str, bool]) -> dict[str, str]:
@@ -33,6 +32,13 @@ def _probe(environ: Mapping[str, str], wanted: Mapping[str, bool]) -> dict[str, 
     return dict(line.split("|", 1) for line in lines)
 
 
+def _install(parts: str) -> str:
+    """Return the advice to install parts of the toolkit with pip, in the version of PyTorch's CUDA."""
+    kind, _, version = gpu.of_framework("torch").partition(" ")
+    release = f"=={'.'.join(version.split('.')[:2])}.*" if kind == "CUDA" and version else ""
+    return f"pip install 'cuda-toolkit[{parts}]{release}' installs one for CUDA 13 or newer."
+
+
 def _require_gpu(found: Mapping[str, str], environ: Mapping[str, str], with_nccl: bool) -> None:
     libraries = gpu.asked_for(environ)
     for name, library in libraries.items():
@@ -44,19 +50,36 @@ def _require_gpu(found: Mapping[str, str], environ: Mapping[str, str], with_nccl
         nvcc = f"{found['nvcc']} is not part of one" if "nvcc" in found else "there is no nvcc"
         raise UserError(
             f"{asked} needs a whole CUDA toolkit, and CMake finds none: {nvcc}.",
-            "Set HOROVOD_CUDA_HOME to a folder with bin/nvcc, include/cuda_runtime.h and lib64/libcudart.so. " + off,
+            f"{_install('nvcc,cccl')} Or set HOROVOD_CUDA_HOME to a folder with bin/nvcc, include/cuda_runtime.h and "
+            f"lib64/libcudart.so. {off}",
         )
     if with_nccl and "NCCL" not in found:
         raise UserError(
             f"{asked} needs nccl.h and libnccl, and CMake finds no such header and library.",
-            "Install NVIDIA's libnccl-dev, or set HOROVOD_NCCL_HOME to a folder with include/nccl.h and lib/libnccl.so "
-            f"(the NCCL that pip installs with PyTorch has no libnccl.so to link). {off}",
+            "Install NVIDIA's libnccl-dev, or PyTorch's CUDA build from PyPI, which brings NCCL along, or set "
+            f"HOROVOD_NCCL_HOME to a folder with include/nccl.h and lib/libnccl.so. {off}",
         )
     if not gpu.of_framework("torch").startswith("CUDA") and environ.get("HOROVOD_WITHOUT_PYTORCH") != "1":
         raise UserError(
             f"{asked} needs a PyTorch that is built with CUDA; the installed one is not.",
             f"Install PyTorch's CUDA build, or build without it (HOROVOD_WITHOUT_PYTORCH=1). {off}",
         )
+
+
+def _with_pip(there: dict[str, str], environ: Mapping[str, str], wanted: Mapping[str, bool]) -> dict[str, str]:
+    """Return what `_probe` found, with the toolkit and the NCCL that pip has installed where the machine has none."""
+    missing = {
+        pip_cuda.CUDA_HOME: wanted["CUDA"] and "CUDA" not in there and not environ.get("HOROVOD_CUDA_HOME"),
+        pip_cuda.NCCL_HOME: wanted["NCCL"] and "NCCL" not in there and not environ.get("HOROVOD_NCCL_HOME"),
+    }
+    chosen = {name: home for name, home in pip_cuda.homes().items() if missing[name]}
+    if not chosen:
+        return there
+    with tempfile.TemporaryDirectory(prefix="paceline-cuda-") as temporary:
+        found = _probe({**environ, **pip_cuda.link(chosen, Path(temporary), environ)}, wanted)
+    if pip_cuda.NCCL_HOME in chosen and "NCCL" in found:  # not the link
+        found["NCCL"] = f"{found['NCCL'].partition(' ')[0]} ({chosen[pip_cuda.NCCL_HOME]})"
+    return {**found, **{name: str(home) for name, home in chosen.items()}}
 
 
 def found(mpi: bool, environ: Mapping[str, str]) -> dict[str, str]:
@@ -69,7 +92,8 @@ def found(mpi: bool, environ: Mapping[str, str]) -> dict[str, str]:
     if not (mpi or with_cuda):
         return {}
     requirements.tools(mpi)
-    there = _probe(environ, {"CUDA": with_cuda, "NCCL": with_nccl, "MPI": mpi})
+    wanted = {"CUDA": with_cuda, "NCCL": with_nccl, "MPI": mpi}
+    there = _with_pip(_probe(environ, wanted), environ, wanted)
     if with_cuda:
         _require_gpu(there, environ, with_nccl)
     if mpi and "MPI" not in there:

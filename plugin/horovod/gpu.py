@@ -47,18 +47,45 @@ def of_framework(framework: str) -> str:
     return f"ROCm {built['hip'] or ''}".strip() if built["hip"] or built.get("is_rocm_build") else ""
 
 
+# Modes of gradients on GPUs.
+HOST_STAGING = "host staging"  # paceline.horovod.shims.host_staging; TensorFlow copies by itself
+WITHOUT_NCCL = "CUDA without NCCL"
+NCCL = "NCCL"
+
+
+def of_allreduces(inputs: Mapping[str, Any]) -> str:
+    """Return the library that reduces tensors on GPUs in a Horovod built from `inputs` (`key.build_inputs`), or ""."""
+    libraries = asked_for(inputs["environment"])
+    # As in Horovod's build, the variable of one operation overrides that of all.
+    return libraries.get("HOROVOD_GPU_ALLREDUCE", libraries.get(ALL, ""))
+
+
+def mode(inputs: Mapping[str, Any]) -> str:
+    """Return how a Horovod that was built from `inputs` (`key.build_inputs`) exchanges gradients on GPUs."""
+    if not asked_for(inputs["environment"]):
+        return HOST_STAGING
+    return NCCL if of_allreduces(inputs) == NCCL else WITHOUT_NCCL
+
+
 def gradients(framework: str, version: str, inputs: Mapping[str, Any]) -> str:
     """Describe the handling of a gradient on a GPU in a Horovod that was built from `inputs` (`key.build_inputs`)."""
     name, of_gpus = _FRAMEWORKS[framework][0], of_framework(framework)
     if not of_gpus:
         return f"none: {name} {version} is built without CUDA"
-    libraries = asked_for(inputs["environment"])
-    if not libraries:
-        return f"work ({of_gpus}): gradients are copied to CPU memory and exchanged there"
+    found, libraries = mode(inputs), asked_for(inputs["environment"])
+    if found == HOST_STAGING:
+        place = "pinned CPU memory" if framework == "torch" else "CPU memory by TensorFlow"
+        return f"{found} ({of_gpus}): gradients are copied to {place}, and every exchange works on them there"
     all_of_them = libraries.pop(ALL, "")
-    ways = [f"{all_of_them} exchanges them between GPUs"] if all_of_them else []
+    ways = [f"{all_of_them} exchanges gradients between GPUs"] if all_of_them else []
     ways += [f"{name.removeprefix('HOROVOD_GPU_').lower()} over {library}" for name, library in libraries.items()]
     if not all_of_them:
         ways.append("other operations in CPU memory")
-    found = ", ".join(f"{name} {value}" for name, value in inputs.get("found", {}).items() if name in ("CUDA", "NCCL"))
-    return f"work ({of_gpus}): {', '.join(ways)} (built with {found or _ROCM})"
+    built = ", ".join(f"{name} {value}" for name, value in inputs.get("found", {}).items() if name in ("CUDA", "NCCL"))
+    return f"{found} ({of_gpus}): {', '.join(ways)} (built with {built or _ROCM})"
+
+
+def modes(inputs: Mapping[str, Any]) -> str:
+    """Return the mode in a few words for the first line of a run; "" if no installed framework can use GPUs."""
+    names = [name for framework, (name, _) in _FRAMEWORKS.items() if of_framework(framework)]
+    return f"gradients on GPUs: {mode(inputs)}" if names and inputs["frameworks"] else ""

@@ -16,6 +16,8 @@ from paceline.codecs.encoding import Encoding
 from paceline.collectives.reduce import REDUCE_NAMES
 from paceline.errors import UserError
 from paceline.exchange.wire import HALF_ROUNDING, Array, Bucket, Key, Work
+from paceline.horovod import check, gpu
+from paceline.horovod.shims.host_staging import captured
 from paceline.native.halves import REDUCE_SCATTER_NAMES
 from paceline.native.library import loaded
 from paceline.split.exchange import EVERYONE
@@ -75,7 +77,17 @@ class TorchWire(OwnersTensors):
         return self.compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False, owner: int | None = None) -> Work:
-        """Start the allreduce of a bucket, or its reduce to `owner` or EVERYONE (Wire.start, OwnersWire.start)."""
+        """Start the allreduce of a bucket, or its reduce to `owner` or EVERYONE (Wire.start, OwnersWire.start).
+
+        Raises UsageError for the latter if Horovod would reduce the tensors on their GPU.
+        """
+        if owner is not None and tensors[0].is_cuda and (library := _reduces_on_gpus()):
+            raise UsageError(
+                f"{bucket.name}: the split exchange on rank {horovod.rank()} expected a tensor that Horovod reduces in "
+                f"CPU memory, found one on {tensors[0].device}, where {library} reduces it.",
+                'Use exchange="sync", or a Horovod that was built without HOROVOD_GPU_OPERATIONS, which copies it to '
+                "CPU memory.",
+            )
         if tensors[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(
                 tensors[0], name=self._name(bucket), op=self._options["op"], process_set=self.process_set
@@ -252,6 +264,13 @@ class TorchWire(OwnersTensors):
                 group["lr"] = own
 
 
+@functools.cache
+def _reduces_on_gpus() -> str:
+    """Return the library by which Horovod reduces tensors on GPUs; "" if it copies them to CPU memory."""
+    inputs = check.built_from()
+    return "" if inputs is None else gpu.of_allreduces(inputs)
+
+
 def _alike(one: Any, weight: Tensor) -> bool:
     """Return True for a tensor of floating point numbers in the shape of a weight of at least one dimension."""
     return isinstance(one, Tensor) and one.shape == weight.shape and weight.dim() > 0 and one.is_floating_point()
@@ -296,8 +315,11 @@ class _Operation:
     def start(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
         """Submit `tensors`, dense and contiguous and of one type; the returned function waits and returns the results.
 
-        Raises ValueError for a type that Horovod does not support, HorovodInternalError if ranks disagree.
+        Raises ValueError for a type that Horovod does not support and during the capture of a CUDA graph,
+        HorovodInternalError if ranks disagree.
         """
+        if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
+            raise captured(self._full_names[0], horovod.rank())
         if len(tensors) > 1:
             handle = horovod.grouped_allreduce_async_(tensors, **self._options)
             return lambda: list(horovod.synchronize(handle))

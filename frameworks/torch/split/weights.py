@@ -106,7 +106,7 @@ class InFlightWeights:
             if len(held) == 1 and held[0].is_contiguous():
                 carried = held[0].view(-1)
             else:
-                carried = torch.empty(sum(one.numel() for one in held), dtype=held[0].dtype)
+                carried = held[0].new_empty(sum(one.numel() for one in held))
                 parts = list(_unflatten_dense_tensors(carried, held))
                 ranges = [self._shards.own(one) for one in parameters]
                 own = [

@@ -41,12 +41,12 @@ def late_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "late_copy.so"
 
 
-def _allreduce(late_copy: Path, name: str, value: float, late_s: float = LATE_S) -> list[float]:
+def _allreduce(late_copy: Path, name: str, value: float, late_s: float = LATE_S, device: int = -1) -> list[float]:
     handle = ctypes.CDLL(str(late_copy))
     out, error = (ctypes.c_float * COUNT)(), ctypes.create_string_buffer(4096)
     answered = handle.late_allreduce(
-        name.encode(), ctypes.c_int(0), ctypes.c_float(value), ctypes.c_int64(COUNT), ctypes.c_double(late_s),
-        ctypes.c_double(20.0), out, error, ctypes.c_int64(4096),
+        name.encode(), ctypes.c_int(0), ctypes.c_int(device), ctypes.c_float(value), ctypes.c_int64(COUNT),
+        ctypes.c_double(late_s), ctypes.c_double(20.0), out, error, ctypes.c_int64(4096),
     )  # fmt: skip
     assert answered == 0, error.value.decode()
     return list(out)
@@ -80,3 +80,14 @@ def test_names_of_our_own_operations_are_refused(rank: int, size: int, late_copy
         with pytest.raises(AssertionError, match=rf"rank {rank} expected a name that a user may give.*Give it another"):
             _allreduce(late_copy, f"\x7fpaceline.{name}", 1.0, 0.0)
     assert _allreduce(late_copy, "paceline.control.0.0.1.0", rank + 1.0, 0.0) == [3.0] * COUNT
+
+
+@ranks(2)
+def test_exchanges_refuse_operations_on_gpus(rank: int, size: int, late_copy: Path) -> None:
+    """Of a Horovod with operations for GPUs, which leave the tensor where it is."""
+    refusal = r"found one on GPU 3\. Use exchange=\"sync\", or a Horovod that was built without HOROVOD_GPU_OPERATIONS"
+    register(loaded("torch"), 0, "late.gpu.pipelined", PIPELINED, 2, 0)
+    register(loaded("torch"), 0, "late.gpu.partial", *Partial().registration(size))
+    for name in ("late.gpu.pipelined", "late.gpu.partial"):
+        with pytest.raises(AssertionError, match=refusal):
+            _allreduce(late_copy, name, 1.0, 0.0, device=3)

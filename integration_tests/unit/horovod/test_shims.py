@@ -53,6 +53,12 @@ class Gate:
     def has(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
 
+    def capturing(self) -> bool:
+        return False
+
+    def empty(self, like: Any) -> Any:
+        return torch.empty_like(like)
+
     def down(self, tensors: Sequence[Any]) -> tuple[list[Any], Callable[[], None]]:
         return [one.clone() for one in tensors], lambda: None if self.opened.wait(60) else pytest.fail("never opened")
 

@@ -198,7 +198,7 @@ def test_install_and_check_agree_about_a_foreign_wheel(tmp_path: Path, monkeypat
 def test_check_says_what_becomes_of_tensors_on_gpus() -> None:
     rows = {row.what: row for row in check.gpu_findings()}
     assert set(rows) == {f"GPU tensors in {name}" for name in key.installed_frameworks()}
-    assert all(row.ok and row.found.startswith(("none: ", "work (")) for row in rows.values())
+    assert all(row.ok and row.found.startswith(("none: ", "host staging (")) for row in rows.values())
 
 
 def test_environment_without_pip_reports_what_to_install(tmp_path: Path) -> None:

@@ -15,17 +15,21 @@ States of a handle:
     refused    a thread waits for the handle     -          the error is raised; a poll returns 1 until then
 
 Only the staging thread waits for the GPU: the thread of the backward pass continues to queue kernels. Results are
-copied on the stream that is current at the wait, in order with that stream's other work.
+copied on the stream that is current at the wait, in order with that stream's other work. A CUDA graph cannot contain
+these operations, because a replay would not involve the other ranks: they are refused during a capture.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
+
+from paceline.errors import UsageError
 
 # Timeout of a copy; after it, the copy has failed, or the GPU hangs.
 LIMIT_S = 600.0
@@ -36,11 +40,41 @@ _FUNCTION = re.compile(r"(horovod_torch_\w+_async_torch)_(\w+Tensor)")
 Copied = Callable[[], None]
 
 
+def captured(name: str, rank: int) -> UsageError:
+    """Return the error of an operation that a CUDA graph would capture."""
+    return UsageError(
+        f"{name}: rank {rank} expected a stream that captures no CUDA graph, found one that does: a replay would not "
+        "exchange anything with the other ranks.",
+        "Run backward() and step() outside of the capture.",
+    )
+
+
+@contextlib.contextmanager
+def _named(name: str, rank: Callable[[], int], what: str) -> Iterator[None]:
+    """Context that adds the tensor's name, the rank and a remedy to errors of the device."""
+    try:
+        yield
+    except RuntimeError as error:
+        found = str(error).strip().partition("\n")[0].rstrip(".")
+        raise RuntimeError(
+            f"{name}: rank {rank()} expected {what}, found: {found}. If a kernel queued before failed, "
+            "CUDA_LAUNCH_BLOCKING=1 shows which; if memory ran out, start fewer ranks on this host."
+        ) from error
+
+
 class Device(Protocol):
     """Copies between a device and CPU memory."""
 
     def has(self, value: Any) -> bool:
         """Return True if `value` is a tensor in the memory of a device."""
+        ...
+
+    def capturing(self) -> bool:
+        """Return True if work of this thread is captured for a graph and not executed."""
+        ...
+
+    def empty(self, like: Any) -> Any:
+        """Return an uninitialised tensor in CPU memory for a later `up`."""
         ...
 
     def down(self, tensors: Sequence[Any]) -> tuple[list[Any], Copied]:
@@ -65,6 +99,18 @@ class Cuda:
         """Return True if `value` is a CUDA tensor."""
         return bool(getattr(value, "is_cuda", False))
 
+    def capturing(self) -> bool:
+        """Return True during the capture of a CUDA graph."""
+        import torch
+
+        return torch.cuda.is_current_stream_capturing()
+
+    def empty(self, like: Any) -> Any:
+        """Return a tensor in pinned memory: a copy from pageable memory would wait for the stream."""
+        import torch
+
+        return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+
     def down(self, tensors: Sequence[Any]) -> tuple[list[Any], Copied]:
         """Begin to copy tensors to pinned memory, after the current stream's work."""
         import torch
@@ -75,7 +121,7 @@ class Cuda:
             if stream is None:
                 stream = self._streams[device] = torch.cuda.Stream(device)
             stream.wait_stream(torch.cuda.current_stream(device))
-        host = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in tensors]
+        host = [self.empty(one) for one in tensors]
         for one, copy in zip(tensors, host, strict=True):
             with torch.cuda.stream(self._streams[one.device]):
                 copy.copy_(one, non_blocking=True)
@@ -122,7 +168,8 @@ class Trip:
         """Submit the operation after its copy, unless it was abandoned; called once, in the staging thread."""
         try:
             assert self._enqueue is not None
-            self._copied()
+            with _named(self.name, self._rank, "a copy to CPU memory"):
+                self._copied()
             with self._lock:
                 if not self._abandoned:
                     self._handle = self._enqueue()
@@ -171,8 +218,9 @@ class Trip:
         """Copy the results to the device; the library determines some of their shapes only now."""
         import torch
 
-        with torch.no_grad():  # a parameter may be written, as Horovod writes it
-            for host, tensor in self._outputs:
+        outputs, self._outputs = self._outputs, []  # releases CPU memory as soon as the device allows
+        with torch.no_grad(), _named(self.name, self._rank, "a copy of the result to its device"):
+            for host, tensor in outputs:  # also a parameter may be written, as Horovod writes it
                 if tensor.shape != host.shape:
                     tensor.resize_(host.shape)
                 device.up(host, tensor)
@@ -208,26 +256,15 @@ class Staging:
         """
         import torch
 
+        name = next((one.decode() for one in args if isinstance(one, bytes)), "an operation")
+        if self.device.capturing():
+            raise captured(name, self._rank())
         inputs = [one for one in _flat(args[:given]) if self.device.has(one)]
-        with torch.no_grad():
+        with torch.no_grad(), _named(name, self._rank, "a copy to CPU memory to begin"):
             host, copied = self.device.down(inputs)
         there = {id(one): copy for one, copy in zip(inputs, host, strict=True)}
         outputs: list[tuple[Any, Any]] = []
-
-        def on_cpu(value: Any, written: bool) -> Any:
-            if isinstance(value, (list, tuple)):
-                return [on_cpu(one, written) for one in value]
-            if not self.device.has(value):
-                return value
-            copy = there.get(id(value))
-            if copy is None:
-                copy = value.new_empty(value.shape, device="cpu")
-            if written:
-                outputs.append((copy, value))
-            return copy
-
-        moved = [on_cpu(value, number >= given) for number, value in enumerate(args)]
-        name = next((one.decode() for one in args if isinstance(one, bytes)), "an operation")
+        moved = [self._on_cpu(value, there, outputs if number >= given else None) for number, value in enumerate(args)]
         trip = Trip(name, self._rank, copied, lambda: of_cpu(*moved), outputs)
         handle = next(self._numbers)
         self._trips[handle] = self._last = trip
@@ -236,6 +273,20 @@ class Staging:
             self._thread.start()
         self._waiting.put(trip)
         return handle
+
+    # Not a function within `start`: its reference to itself would keep pinned memory until Python looks for cycles.
+    def _on_cpu(self, value: Any, there: dict[int, Any], outputs: list[tuple[Any, Any]] | None) -> Any:
+        """Return an argument with its device tensors replaced by CPU tensors; those of results join `outputs`."""
+        if isinstance(value, (list, tuple)):
+            return [self._on_cpu(one, there, outputs) for one in value]
+        if not self.device.has(value):
+            return value
+        copy = there.get(id(value))
+        if copy is None:
+            copy = self.device.empty(value)
+        if outputs is not None:
+            outputs.append((copy, value))
+        return copy
 
     def _carry(self) -> None:
         while True:
@@ -257,10 +308,13 @@ class Staging:
 
     def wait_and_clear(self, handle: int) -> None:
         """Wait for the operation, as the library's function; copies of results are queued on the current stream."""
-        trip = self._trips.pop(handle, None)
+        trip = self._trips.get(handle)
         if trip is None:
             self._wait(handle)
             return
+        if self.device.capturing():
+            raise captured(trip.name, self._rank())
+        del self._trips[handle]
         self._wait(trip.await_submission())
         trip.up(self.device)
 

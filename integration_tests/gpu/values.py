@@ -1,34 +1,23 @@
-"""Every exchange with tensors on a GPU that two ranks share: values.
-
-    python -m integration_tests.gpu                 (half a minute; --device cpu runs the same without a GPU)
-
-Horovod may be built with or without CUDA: paceline.horovod.shims.host_staging describes the path without. Exits with 1
-if a value was wrong.
-"""
+"""Values of every exchange, operation and feature with tensors on a device, on one rank."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
+import functools
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import paceline.torch as hvd
 from integration_tests.support import exact_training as exact
 
+RIGHT = "right"
+
 
 def values(device: str) -> dict[str, str]:
-    """Result of each case on this rank: "right", or the error."""
+    """Return the result of each case on this rank: RIGHT, or the error."""
     hvd.init()
     rank, size, found = hvd.rank(), hvd.size(), {}
     cases: dict[str, Callable[[], None]] = {
@@ -38,23 +27,33 @@ def values(device: str) -> dict[str, str]:
         for exchange in exact.EXCHANGES
         for codec in ([None, "q8"] if exchange in exact.WITH_CODEC else [None])
     }
-    cases |= {
-        "operations": lambda: exact.operations(rank, size, device),
-        "sync, fp16 compression": lambda: compressed(rank, size, device),
-        "GradScaler, an overflow": lambda: overflow(rank, device),
-        "fused AdamW, clipped": lambda: like_one_process(rank, size, device, "gpu.adamw", lambda model: model),
-        "torch.compile": lambda: like_one_process(rank, size, device, "gpu.compiled", torch.compile),
-        "no synchronisation in backward": lambda: unsynchronised(rank, device),
-    }
+    cases |= {"operations": lambda: exact.operations(rank, size, device), **features(rank, size, device)}
+    if device != "cpu":
+        cases |= {
+            "capturable AdamW": lambda: like_one_process(rank, size, device, "gpu.capturable", capturable=True),
+            "no synchronisation in backward": lambda: unsynchronised(rank, device),
+            "CUDA graphs are refused": lambda: captured(rank, device),
+        }
     for name, case in cases.items():
         try:
             case()
-            found[name] = "right"
+            found[name] = RIGHT
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"[:300]
             print(f"rank {rank}, {name}:", traceback.format_exc(), file=sys.stderr, flush=True)
     hvd.barrier()
     return found
+
+
+def features(rank: int, size: int, device: str) -> dict[str, Callable[[], None]]:
+    """Return checks of what optimizers are combined with, by name."""
+    compiled = functools.partial(torch.compile, backend="aot_eager" if device == "cpu" else "inductor")
+    return {
+        "sync, fp16 compression": lambda: compressed(rank, size, device),
+        "GradScaler, an overflow": lambda: overflow(rank, device),
+        "fused AdamW, clipped": lambda: like_one_process(rank, size, device, "gpu.adamw", fused=True),
+        "torch.compile": lambda: like_one_process(rank, size, device, "gpu.compiled", compiled),
+    }
 
 
 def _model(device: str, seed: int = 3) -> Any:
@@ -108,14 +107,18 @@ def _equal_everywhere(model: Any, name: str) -> None:
         assert all(torch.equal(everyone[0], one) for one in everyone), f"{name}: {key} differs"
 
 
-def like_one_process(rank: int, size: int, device: str, name: str, step_of: Callable[[Any], Any]) -> None:
-    """Compare fused AdamW with clipped gradients to one process; `step_of(model)` returns the model to call."""
+def like_one_process(
+    rank: int, size: int, device: str, name: str, step_of: Callable[[Any], Any] = lambda model: model, **options: bool
+) -> None:
+    """Compare AdamW with clipped gradients to one process.
+
+    `step_of(model)` returns the model to call; `options` are AdamW's.
+    """
     model, alone = _model(device), _model(device)
-    fused = {"fused": True} if device != "cpu" else {}
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.AdamW(model.parameters(), lr=1e-3, **fused), named_parameters=model.named_parameters(name)
+        torch.optim.AdamW(model.parameters(), lr=1e-3, **options), named_parameters=model.named_parameters(name)
     )
-    other = torch.optim.AdamW(alone.parameters(), lr=1e-3, **fused)
+    other = torch.optim.AdamW(alone.parameters(), lr=1e-3, **options)
     called = step_of(model)
     for step in range(5):
         optimizer.zero_grad()
@@ -134,8 +137,6 @@ def like_one_process(rank: int, size: int, device: str, name: str, step_of: Call
 
 def unsynchronised(rank: int, device: str) -> None:
     """Check that the backward pass queues kernels and copies without waiting for them."""
-    if device == "cpu":
-        return
     model = _model(device)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters("gpu.unsynchronised")
@@ -151,34 +152,26 @@ def unsynchronised(rank: int, device: str) -> None:
         optimizer.step()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Paceline with tensors on a GPU.")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds")
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)  # in a rank: file for its findings
-    arguments = parser.parse_args()
-    if arguments.out:
-        Path(f"{arguments.out}.{os.environ['HOROVOD_RANK']}").write_text(json.dumps(values(arguments.device)))
-        return 0
-    console = Console()
-    card = torch.cuda.get_device_name() if arguments.device != "cpu" else "the CPU"
-    console.print(f"{card}, torch {torch.__version__}, {arguments.ranks} ranks", markup=False)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rank"
-        command = ["horovodrun", "-np", str(arguments.ranks), "--gloo", sys.executable, "-m", "integration_tests.gpu"]
-        command += ["--device", arguments.device, "--out", str(out)]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(command, env={**os.environ, "PATH": path}, timeout=arguments.timeout)
-        files = [Path(f"{out}.{rank}") for rank in range(arguments.ranks)]
-        found = [json.loads(one.read_text()) for one in files if one.exists()]
-    table = Table("with tensors on the device", *(f"rank {rank}" for rank in range(len(found))))
-    for name in found[0] if found else []:
-        table.add_row(name, *(one[name] for one in found))
-    console.print(table)
-    every = len(found) == arguments.ranks and all(said == "right" for one in found for said in one.values())
-    return 0 if every and done.returncode == 0 else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def captured(rank: int, device: str) -> None:
+    """Check that a backward pass within the capture of a CUDA graph is refused, and that training goes on after it."""
+    model = _model(device)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters("gpu.captured")
+    )
+    batch = _batch(rank, 0, device)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # libraries allocate their workspaces before a capture
+        model(batch).sum()
+    torch.cuda.current_stream().wait_stream(stream)
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            model(batch).square().mean().backward()
+    except hvd.UsageError as error:
+        assert "captures no CUDA graph" in str(error), error
+    else:
+        raise AssertionError("the capture was not refused")
+    optimizer.zero_grad()
+    model(_batch(rank, 1, device)).square().mean().backward()
+    optimizer.step()
+    _equal_everywhere(model, "gpu.captured")
