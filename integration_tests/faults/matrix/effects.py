@@ -1,4 +1,4 @@
-"""The table of docs/developers/faults.md: what each fault causes, with measured times."""
+"""The table of docs/reliability.md: what each fault causes, with measured times."""
 
 from __future__ import annotations
 
