@@ -10,10 +10,13 @@ import ctypes
 import functools
 import gc
 import sys
+import weakref
 from typing import Any
 
+from paceline.exchange.base import Exchange
 from paceline.exchange.ending import endings, process_sets
 from paceline.native.library import loaded
+from paceline.native.world import process
 
 _MARK = "_paceline_meets_first"
 # Modules of Horovod with the function, by the word of `loaded`.
@@ -21,6 +24,18 @@ _MODULES = {
     "torch": ("horovod.torch", "horovod.torch.mpi_ops"),
     "tensorflow": ("horovod.tensorflow", "horovod.tensorflow.mpi_ops"),
 }
+
+
+class _Known:
+    """Exchanges of one library that meet before a join and have no final work, in the order of construction."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[weakref.ref[Exchange]] = []
+
+
+def before_joins(exchange: Exchange) -> None:
+    """Let `hvd.join()` call `exchange.before_join()` while the exchange lives; those with final work need no call."""
+    process(exchange.wire.library).of(_Known).exchanges.append(weakref.ref(exchange))
 
 
 def meet_before_joins(framework: str) -> None:
@@ -53,3 +68,11 @@ def before_join(library: ctypes.CDLL) -> None:
     for process_set in process_sets(library):
         for ending in endings(library, process_set):
             ending.exchange.before_join()
+    known = process(library).of(_Known)
+    known.exchanges = [one for one in known.exchanges if one() is not None]
+    for one in known.exchanges:
+        exchange = one()
+        if exchange is None or exchange.wire.process_set.process_set_id is None:
+            continue
+        if exchange.wire.process_set.included():
+            exchange.before_join()

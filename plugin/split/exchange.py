@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from paceline.errors import UsageError
 from paceline.exchange.around_updates import EQUAL_UPDATES, AroundUpdates
 from paceline.exchange.base import AllExchanges, Exchange, Update, waited
+from paceline.exchange.joins import before_joins
 from paceline.exchange.wire import Answer, Bucket, Weights, Wire, Work
 from paceline.split.owners import Owners
 from paceline.split.settings import Split
@@ -126,6 +127,7 @@ class SplitExchange(Exchange):
         self.collect: Callable[[], None] = lambda: None  # gives all ranks the whole optimizer state
         self._reduced: dict[str, Reduced] = {}  # of this update
         self._completed = False
+        before_joins(self)
 
     @property
     def rank(self) -> int:
