@@ -30,7 +30,7 @@ THREAD_LIMIT_S = 40.0
 
 
 class Job:
-    """What activities need: this rank, random numbers, operations, and trainings.
+    """Requirements of activities: this rank, random numbers, operations, and trainings.
 
     `make`: creates a training, with the arguments of EventTraining. All ranks draw the same numbers from `same`.
     """

@@ -20,7 +20,7 @@ MOMENTS = ("before", "backward", "after")
 
 
 class Change(Enum):
-    """What changes the number of ranks."""
+    """Changes of the number of ranks."""
 
     JOIN = "join"
     LEAVE = "leave"
