@@ -147,8 +147,8 @@ class _Run:
         except UserError as error:
             refused = {case.name: error for case in cases if case.needs_root}
         for case in cases:
-            if case.name not in refused and (error := benchmark(case.kind).missing(case.parsed())) is not None:
-                refused[case.name] = error
+            if case.name not in refused and (found := benchmark(case.kind).missing(case.parsed())) is not None:
+                refused[case.name] = found
         if len(refused) == len(cases):
             raise next(iter(refused.values()))
         for text in dict.fromkeys(f"{error.problem} {error.remedy}" for error in refused.values()):
