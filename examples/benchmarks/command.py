@@ -147,12 +147,13 @@ class _Run:
         except UserError as error:
             refused = {case.name: error for case in cases if case.needs_root}
         for case in cases:
-            if case.name not in refused and (error := benchmark(case.kind).missing(case.parsed())) is not None:
-                refused[case.name] = error
+            if case.name not in refused and (found := benchmark(case.kind).missing(case.parsed())) is not None:
+                refused[case.name] = found
         if len(refused) == len(cases):
             raise next(iter(refused.values()))
-        for text in dict.fromkeys(f"{error.problem} {error.remedy}" for error in refused.values()):
-            names = [name for name, error in refused.items() if f"{error.problem} {error.remedy}" == text]
+        texts = {name: f"{why.problem} {why.remedy}" for name, why in refused.items()}
+        for text in dict.fromkeys(texts.values()):
+            names = [name for name, of_name in texts.items() if of_name == text]
             console.note(f"Left out: {', '.join(names)}. {text}")
         return [case for case in cases if case.name not in refused]
 

@@ -14,7 +14,7 @@ from integration_tests.elastic.schedule import COMMIT_EVERY
 from integration_tests.elastic.training import HIDDEN, RATE, STEPS, Changes, Digits, write_result
 
 
-class Counter(keras.layers.Layer):  # type: ignore[misc]
+class Counter(keras.layers.Layer):
     """Passes its input on; trains a number whose gradient is the number of ranks."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ def train(folder: Path, seed: int) -> None:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), f"elastic.{seed}"), loss)
 
-    @hvd.elastic.run  # type: ignore[untyped-decorator]
+    @hvd.elastic.run
     def run(state: Any) -> None:
         while state.step < STEPS:
             changes.before_step(state, state.step)

@@ -25,7 +25,7 @@ def train(folder: Path, seed: int) -> None:
     model.register_parameter("count", count)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=RATE), named)
 
-    @hvd.elastic.run  # type: ignore[untyped-decorator]
+    @hvd.elastic.run
     def run(state: Any) -> None:
         while state.step < STEPS:
             changes.before_step(state, state.step)

@@ -81,6 +81,10 @@ def main(library: str, warm_up: int, steps: int, sizes: list[int]) -> None:
             times_ms.append((time.monotonic() - begin_s) * 1e3)
     if rank == 0:
         print("RESULT " + json.dumps({"times_ms": times_ms, "messages": len(sizes)}), flush=True)
+    if library == "torch":
+        # Otherwise a rank may find its peers' connections closed at its own exit, and abort.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

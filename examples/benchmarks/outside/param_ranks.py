@@ -39,7 +39,7 @@ class _Work:
 def back_end(base: Any) -> Any:
     """Return the back end, derived from the program's for torch.distributed."""
 
-    class HorovodBackend(base):  # type: ignore[misc]
+    class HorovodBackend(base):
         """Allreduces and broadcasts by Horovod, in place."""
 
         def initialize_backend(self, master_ip: str, master_port: str, backend: str = "gloo", **options: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class HandMade(Activity):
         finish, wanted = self.open.pop(which)
         self.job.equal(finish(), wanted, "an allreduce in flight")
 
-    def _drawn(self, folds: tuple[str, ...] = ("Sum", "Min", "Max")) -> tuple[Array, Array, dict[str, object]]:
+    def _drawn(self, folds: tuple[str, ...] = ("Sum", "Min", "Max")) -> tuple[Array, Array, dict[str, Any]]:
         """Input, result, and options of a call."""
         job, same = self.job, self.job.same
         elements, dtype, op = same.choice(SIZES), same.choice(TYPES), same.choice(folds)

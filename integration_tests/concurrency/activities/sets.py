@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from integration_tests.concurrency.cases import AFTER, BACKWARD, BEFORE
 from integration_tests.concurrency.job import Activity
 from integration_tests.support.event_table import Members
@@ -31,7 +33,7 @@ class TwoSets(Activity):
             wanted = job.sum_of(one.ranks, self.number)
         elif kind == "allgather":
             found = calls.call("allgather", mine, name=name, process_set=of_set)
-            wanted = [value for rank in one.ranks for value in job.values(rank, self.number)]
+            wanted = np.concatenate([job.values(rank, self.number) for rank in one.ranks])
         else:
             found = calls.call("broadcast", mine, root, name=name, process_set=of_set)
             wanted = job.values(root, self.number)

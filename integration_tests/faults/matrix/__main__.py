@@ -112,9 +112,7 @@ def main() -> int:
     parser.add_argument("--brief", action="store_true", help="without the output of ranks")
     parser.add_argument("--output", type=Path, help="append results to this file, a line of JSON for each")
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="run nothing; sum up these files")
-    parser.add_argument(
-        "--page", action="store_true", help="with --merge: print the table of docs/reliability.md"
-    )
+    parser.add_argument("--page", action="store_true", help="with --merge: print the table of docs/reliability.md")
     arguments, console = parser.parse_args(), Console(width=160)
     if arguments.merge:
         lines = merged(arguments.merge)

@@ -82,13 +82,13 @@ def _lose_a_gradient(rank: int, size: int, case: Case) -> None:
     job.run(rank, size, case, Lossy, refused=False)
 
 
-def _gather_too_little(rank: int, size: int, case: Case) -> None:
+def _gather_too_little(own: int, size: int, case: Case) -> None:
     class Short(job.Job):
-        def values(self, of: int, *arguments: Any, **options: Any) -> Any:
-            found = super().values(of, *arguments, **options)
-            return found + 1 if of == rank == 1 else found  # its input differs from what it expects of itself
+        def values(self, rank: int, number: int, elements: int = 300, dtype: str = "float64") -> Any:
+            found = super().values(rank, number, elements, dtype)
+            return found + 1 if rank == own == 1 else found  # its input differs from what it expects of itself
 
-    job.run(rank, size, case, EventTraining, refused=False, made=Short)
+    job.run(own, size, case, EventTraining, refused=False, made=Short)
 
 
 @pytest.mark.parametrize(
