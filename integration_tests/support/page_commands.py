@@ -249,6 +249,9 @@ def _benchmarks(words: list[str]) -> Iterator[str]:
 def _check_systems(kind: str, settings: Any) -> None:
     """Raise UserError or KeyError for a system that benchmarks of this kind do not have."""
     module = importlib.import_module(f"paceline.examples.benchmarks.{cases.KINDS[kind]}")
+    if kind == "outside":
+        module.checked(settings)
+        return
     for name in getattr(settings, "systems", ()):
         if kind == "steps":
             module.find(name, "mini")
