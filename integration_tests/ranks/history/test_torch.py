@@ -239,6 +239,7 @@ def test_a_new_world_begins_anew(tmp_path: Path) -> None:
 
 
 def _saved(rank: int, size: int, folder: str, exchange: str) -> None:
+    """Rank 1 is through early, so that its state has the results of partial rounds that it has missed."""
     with history(folder) as hvd:
         model = net()
         states: list[Any] = []
@@ -248,7 +249,7 @@ def _saved(rank: int, size: int, folder: str, exchange: str) -> None:
             )
             if states:
                 optimizer.load_state_dict(states[0])
-            train(rank, hvd, 5, model, optimizer)
+            train(rank, hvd, 5, model, optimizer, each=lambda step: time.sleep(0.03 if rank == 0 else 0))
             hvd.barrier()
             states.append(optimizer.state_dict())
             hvd.barrier()
@@ -263,6 +264,7 @@ def test_gradients_of_a_saved_state(name: str, tmp_path: Path) -> None:
     run_ranks(_saved, 2, str(tmp_path), name)
     results = checked(tmp_path, "pipelined" if name == "pipelined" else "partial")
     assert results[Check.PRODUCED if name == "pipelined" else Check.SUM].skipped
+    assert name == "pipelined" or results[Check.SAME].skipped
 
 
 def _killed(rank: int, size: int, folder: str, exchange: str) -> None:

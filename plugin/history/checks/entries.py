@@ -53,6 +53,7 @@ class Entries:
         discarded: rounds whose results the script has dropped: the last one received before, and the last one dropped.
         forgotten: True if the script, or a failure, has dropped late gradients.
         usable: False if a saved state was loaded: contributions of an earlier run are in the rounds.
+        restored: places in `applied` of the first results after a load, which include what the earlier run had missed.
     """
 
     stream: Stream
@@ -64,6 +65,7 @@ class Entries:
     discarded: dict[int, int] = field(default_factory=dict)
     forgotten: bool = False
     usable: bool = True
+    restored: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, stream: Stream) -> dict[str, Entries]:
@@ -72,7 +74,8 @@ class Entries:
         loaded = False
         for record in stream.records:
             if isinstance(record, Produced):
-                one = found.setdefault(record.tensor, cls(stream, usable=not loaded))
+                new = cls(stream, usable=not loaded, restored={0} if loaded else set())
+                one = found.setdefault(record.tensor, new)
                 one.given.append(record)
             elif isinstance(record, Applied) and record.tensor in found:
                 found[record.tensor]._receive(record)
@@ -88,6 +91,7 @@ class Entries:
                 loaded = True
                 for one in found.values():
                     one.usable = False
+                    one.restored.add(len(one.applied))
         return found
 
     def _receive(self, one: Applied) -> None:

@@ -70,8 +70,11 @@ class RoundsOfExchange:
         """All ranks receive the same result of a round; sums of several rounds are compared by `RoundSums`."""
         known: dict[int, tuple[int, Applied]] = {}
         for rank, one in by_rank.items():
-            for applied in one.applied:
+            for place, applied in enumerate(one.applied):
                 if applied.received != applied.after + 1:
+                    continue
+                if place in one.restored:
+                    self._results.skip(Check.SAME)
                     continue
                 first, reference = known.setdefault(applied.received, (rank, applied))
                 if first != rank:
