@@ -14,7 +14,6 @@ import weakref
 from typing import Any
 
 from paceline.exchange.base import Exchange
-from paceline.exchange.ending import endings, process_sets
 from paceline.native.library import loaded
 from paceline.native.world import process
 
@@ -27,14 +26,14 @@ _MODULES = {
 
 
 class _Known:
-    """Exchanges of one library that meet before a join and have no final work, in the order of construction."""
+    """Exchanges of one library that meet before a join, in the order of construction."""
 
     def __init__(self) -> None:
         self.exchanges: list[weakref.ref[Exchange]] = []
 
 
 def before_joins(exchange: Exchange) -> None:
-    """Let `hvd.join()` call `exchange.before_join()` while the exchange lives; those with final work need no call."""
+    """Let `hvd.join()` call `exchange.before_join()` while the exchange lives."""
     process(exchange.wire.library).of(_Known).exchanges.append(weakref.ref(exchange))
 
 
@@ -65,9 +64,6 @@ def before_join(library: ctypes.CDLL) -> None:
     if not library.horovod_is_initialized():
         return  # Horovod's own error
     gc.collect()  # an optimizer that a rank no longer reaches may be alive in a cycle, on some ranks only
-    for process_set in process_sets(library):
-        for ending in endings(library, process_set):
-            ending.exchange.before_join()
     known = process(library).of(_Known)
     known.exchanges = [one for one in known.exchanges if one() is not None]
     for one in known.exchanges:

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.exchange.base import AllExchanges, Exchange, Update
+from paceline.exchange.joins import before_joins
 from paceline.exchange.wire import Bucket, Key, Weights, Wire, Work
 from paceline.local.outer import OuterUpdates
 from paceline.local.settings import Local
@@ -32,6 +33,7 @@ class LocalExchange(Exchange):
         if settings.inside is not None:
             self.gradients_wire = wire.among(_checked(settings.inside, wire.label))
         self.around: OuterUpdates = OuterUpdates(settings, wire, self.ops, self.meet, lambda: self._members)
+        before_joins(self)
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
         """Return the rank's own gradients, or start their average within the site."""

@@ -13,6 +13,7 @@ from paceline.exchange.averaging import ModelAveraging
 from paceline.exchange.base import AllExchanges, Exchange, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
+from paceline.exchange.joins import before_joins
 from paceline.exchange.update_sets import UpdateSets
 from paceline.exchange.wire import Bucket, Key, Weights, Wire, Work
 from paceline.partial.settings import Partial
@@ -48,6 +49,7 @@ class PartialExchange(Exchange):
         self._registered = False  # True if names are registered with weights
         self._drained: dict[str, int] = {}  # rounds of each name at the last drain
         self._calls_drained = 0  # this rank's calls of all names at the last drain
+        before_joins(self)
 
     # --- one update -----------------------------------------------------------------------------------------------
 

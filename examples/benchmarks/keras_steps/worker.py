@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from pathlib import Path
 from typing import Any
 
-from paceline.examples.benchmarks.harness import connections, usage
+from paceline.examples.benchmarks.harness import connections
 from paceline.examples.benchmarks.harness.place import Place
 from paceline.examples.benchmarks.harness.system import load
 from paceline.examples.benchmarks.keras_steps import network
 from paceline.examples.benchmarks.steps import plans
 from paceline.examples.benchmarks.steps.plans import Merging
-from paceline.examples.benchmarks.steps.worker import WARM_UP_STEPS, Measured, Run, StepWorker, difference
+from paceline.examples.benchmarks.steps.worker import WARM_UP_STEPS, TrainingWorker
 
 
-class KerasWorker(StepWorker):
+class KerasWorker(TrainingWorker):
     """Trains the network.
 
     `options`: "training" is "module:function", "batch" the images of a rank, "library" Horovod's; "equal" means that
@@ -42,10 +41,6 @@ class KerasWorker(StepWorker):
         """Return the state of merging by plan, for a system that plans."""
         return plans.of_this_rank(self._library) if self._planned else None
 
-    def step(self) -> None:
-        """Make a training step."""
-        self._training.step()
-
     def checked_step(self) -> None:
         """Make a step and compare the weights with rank 0's. Raises RuntimeError if they differ."""
         self.step()
@@ -61,16 +56,3 @@ class KerasWorker(StepWorker):
             connections.publish(path, own)
         elif (first := connections.published(path)) != own:
             raise RuntimeError(f"weights of rank {self._place.rank} have digest {own}, expected rank 0's, {first}")
-
-    def measure(self, run: Run) -> Measured:
-        """Make measured training steps."""
-        for _ in range(run.fill + run.settle):
-            self.step()
-        counted, used = self._training.counters(), usage.process()
-        begin_s = time.monotonic()
-        for _ in range(run.steps):
-            self.step()
-        wall_s = time.monotonic() - begin_s
-        used, counted_end = usage.process().since(used), self._training.counters()
-        figures = {"cpu_s": used.cpu_s, "wakeups": float(used.wakeups)}
-        return Measured(run.steps, wall_s, figures, difference(counted, counted_end), self.merging())

@@ -81,7 +81,36 @@ class StepWorker(ABC):
         """Make measured steps."""
 
 
-class NetworkWorker(StepWorker):
+class TrainingWorker(StepWorker):
+    """Trains by `_training`, which has `step` and `counters`."""
+
+    _training: Any
+
+    def step(self) -> None:
+        """Make a training step."""
+        self._training.step()
+
+    def fill(self, steps: int) -> None:
+        """Make the first of the unmeasured steps, which fill pipelines."""
+        for _ in range(steps):
+            self.step()
+
+    def measure(self, run: Run) -> Measured:
+        """Make measured training steps."""
+        self.fill(run.fill)
+        for _ in range(run.settle):
+            self.step()
+        counted, used = self._training.counters(), usage.process()
+        begin_s = time.monotonic()
+        for _ in range(run.steps):
+            self.step()
+        wall_s = time.monotonic() - begin_s
+        used, counted_end = usage.process().since(used), self._training.counters()
+        figures = {"cpu_s": used.cpu_s, "wakeups": float(used.wakeups)}
+        return Measured(run.steps, wall_s, figures, difference(counted, counted_end), self.merging())
+
+
+class NetworkWorker(TrainingWorker):
     """Trains a network.
 
     `options`: "training" is "module:function", "model" a name of networks/models.py; "averages" means that gradients
@@ -105,10 +134,6 @@ class NetworkWorker(StepWorker):
         self.checked_step()
         self.hello = self.warm_up(WARM_UP_STEPS)
 
-    def step(self) -> None:
-        """Make a training step."""
-        self._training.step()
-
     def checked_step(self) -> None:
         """Mark the gradients of this rank, and check the marks of all ranks at the step where they are due."""
         if not self._averages:
@@ -120,22 +145,11 @@ class NetworkWorker(StepWorker):
         self.step()
         self._network.check_mean(self._place.size)
 
-    def measure(self, run: Run) -> Measured:
-        """Make measured training steps."""
+    def fill(self, steps: int) -> None:
+        """Make these without the time of computing."""
         self._network.hurried = True
-        for _ in range(run.fill):
-            self.step()
+        super().fill(steps)
         self._network.hurried = False
-        for _ in range(run.settle):
-            self.step()
-        counted, used = self._training.counters(), usage.process()
-        begin_s = time.monotonic()
-        for _ in range(run.steps):
-            self.step()
-        wall_s = time.monotonic() - begin_s
-        used, counted_end = usage.process().since(used), self._training.counters()
-        figures = {"cpu_s": used.cpu_s, "wakeups": float(used.wakeups)}
-        return Measured(run.steps, wall_s, figures, difference(counted, counted_end), self.merging())
 
 
 def difference(begin: Mapping[str, int] | None, end: Mapping[str, int] | None) -> dict[str, int] | None:
