@@ -90,7 +90,9 @@ def measure(recorded: Trace, cycle_s: float) -> Measurements:
             "Record a script whose every step calls allreduce, as DistributedOptimizer does. " + RECORD_MORE,
         )
     messages = _messages(ranks, main_set)
-    coordination_s = _coordination_s(messages, cycle_s) if recorded.costs is None else recorded.costs.coordination_s
+    coordination_s = _coordination_s(messages, cycle_s)
+    if recorded.costs is not None:
+        coordination_s = _shorter_s(recorded.costs.coordination_s, coordination_s)
     return Measurements(
         _gradients(ranks, names),
         tuple((float(one.size_bytes), one.duration_s) for one in messages if one.size_bytes > 0),
@@ -315,6 +317,14 @@ def _views(rank: _Rank, process_set: int) -> dict[tuple[int, frozenset[str]], _V
                 views[step.index, names] = _View(one, previous, max(arrivals[number] for number in one.tensors))
             previous = one
     return views
+
+
+def _shorter_s(measured_s: float, in_steps_s: float | None) -> float:
+    """Return the shorter of two measurements of a round, as waits can only lengthen them.
+
+    The ranks measure while they also time messages, which others may wait for; in steps ranks wait for late ones.
+    """
+    return measured_s if in_steps_s is None or in_steps_s < 0 else min(measured_s, in_steps_s)
 
 
 def _coordination_s(messages: Iterable[_Message], cycle_s: float) -> float | None:

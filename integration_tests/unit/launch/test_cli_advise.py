@@ -37,11 +37,11 @@ LAUNCHER = "horovodrun -np 3 python train.py"
 SAMPLES = tuple((float(size), A_S + B_S * size) for size in (4_096, 32_768, 500_000))
 
 
-def measured_trace(faster: float = 4.0) -> Trace:
+def measured_trace(faster: float = 4.0, coordination_s: float = COORDINATION_S) -> Trace:
     """A trace whose ranks measured costs: Paceline's collectives start up `faster` times as fast."""
     whole = recorded()
     own = tuple((size, seconds - A_S + A_S / faster) for size, seconds in SAMPLES)
-    costs = Costs(SAMPLES, own, 0.0, COORDINATION_S)
+    costs = Costs(SAMPLES, own, 0.0, coordination_s)
     return Trace(whole.size, (structs.replace(whole.ranks[0], costs=costs), *whole.ranks[1:]))
 
 
@@ -69,9 +69,12 @@ def advice(
 
 def test_costs_that_ranks_measured_are_those_of_the_model() -> None:
     found = model()
-    assert found.coordination_s == COORDINATION_S
+    in_steps_s = model(recorded()).coordination_s
+    assert found.coordination_s == min(in_steps_s, COORDINATION_S)
+    assert model(measured_trace(coordination_s=in_steps_s / 2)).coordination_s == in_steps_s / 2
+    assert model(measured_trace(coordination_s=4 * in_steps_s)).coordination_s == in_steps_s
     assert found.stock.a_s == pytest.approx(A_S, rel=1e-3) and found.own.a_s == pytest.approx(A_S / 4, rel=1e-3)
-    assert found.events_s == min(COORDINATION_S, found.own.a_s)
+    assert found.events_s == min(found.coordination_s, found.own.a_s)
     without = model(recorded())
     assert (without.own.a_s, without.work_s) == (without.stock.a_s, 0.0)
     slower = {one.flags: one.step_s for one in found.remedies(8.0)}
