@@ -10,6 +10,7 @@ import pytest
 from integration_tests.support.packages import ROOT
 from paceline.collectives import probed
 from paceline.exchange import channel_owners
+from paceline.launch.rank.channel import SILENCE_S
 from paceline.lifecycle import SHUTDOWN_LIMIT_S
 from paceline.native.agreement import MEET_LIMIT_S
 from paceline.native.in_flight import SETTLE_LIMIT_S
@@ -19,6 +20,7 @@ IN_CPP = {
     "armed step": ("bridge/armed/armed.h", r"kLongestTimeout_ns = ([\d']+);", 1e-9),
     "coordination": ("bridge/coordination/coordination.h", r"kHeartbeat\{(\d+)\};", 1e-3),
     "liveness check": ("core/failure/peer_watch.h", r"kAnswers\{(\d+)\};", 1e-3),
+    "standstill": ("core/partial/standstill.h", r"kLimit_ns = ([\d']+);", 1e-9),
     "transport": ("bridge/participants.cc", r"HOROVOD_GLOO_TIMEOUT_SECONDS, (\d+)\)", 1.0),
 }
 
@@ -35,6 +37,7 @@ def _limits_s() -> dict[str, float]:
         "meeting": MEET_LIMIT_S,
         "settling": SETTLE_LIMIT_S,
         "shutdown": SHUTDOWN_LIMIT_S,
+        "launcher": SILENCE_S,
     }
     for name, (file, pattern, unit_s) in IN_CPP.items():
         found = re.search(pattern, (ROOT / "plugin" / file).read_text())

@@ -33,6 +33,7 @@ CORE_IN_HOST = (
     "slots",
     "round_coordinator",
     "round_state",
+    "standstill",
     "votes",
     "waiting",
 )

@@ -12,7 +12,9 @@ STOPPED_LIMIT_S = 4
 GLOO_LIMIT_S = 30
 # A rank that stops answers no question; the ranks that ask wait this long for it (core/failure/liveness_check.h).
 ANSWER_LIMIT_S = 3
-LINK_LIMIT_S = 8
+# Shorter: `paceline rank` ends a rank 10 to 15 s after it has lost rank 0 (launch/rank/channel.py).
+CUT_LIMIT_S = 5
+SLOW_LIMIT_S = 8
 # Gloo waits this many times its limit for a connection.
 CONNECT_FACTOR = 5
 # Longer than any wait between two gradients, shorter than STOPPED_LIMIT_S.
@@ -47,7 +49,7 @@ class Case:
     def gloo_limit_s(self) -> int:
         """Value of HOROVOD_GLOO_TIMEOUT_SECONDS."""
         if self.fault.action in (Action.CUT, Action.SLOW):
-            return LINK_LIMIT_S
+            return CUT_LIMIT_S if self.fault.action is Action.CUT else SLOW_LIMIT_S
         waits = self.fault.action in (Action.STOP, Action.PAUSE) or self.fault.moment is Moment.INIT
         return STOPPED_LIMIT_S if waits else GLOO_LIMIT_S
 
@@ -58,7 +60,7 @@ class Case:
             return CONNECT_FACTOR * STOPPED_LIMIT_S
         if self.fault.action is Action.STOP:
             return STOPPED_LIMIT_S + ANSWER_LIMIT_S
-        return 2.0 * LINK_LIMIT_S if self.fault.action is Action.CUT else 1.0
+        return 2.0 * CUT_LIMIT_S if self.fault.action is Action.CUT else 1.0
 
     @property
     def armed(self) -> bool:

@@ -44,6 +44,7 @@ class Outcome:
         mark: facts about the fault from the victim; None if it did not happen.
         reports: of ranks that ended, the victim included if it is alive.
         hung: ranks that did not end, with their stacks in `stacks`.
+        ended: ranks that `paceline rank` has ended because it lost rank 0, as their output says.
         checkpoint: steps of the last complete checkpoint, -1 if there is none or it is damaged.
         violations: of the history.
         left: processes that were left behind.
@@ -53,6 +54,7 @@ class Outcome:
     mark: dict[str, Any] | None = None
     reports: dict[int, Report] = field(default_factory=dict)
     hung: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
     stacks: str = ""
     checkpoint: int = -1
     checkpoint_off: float = 0.0

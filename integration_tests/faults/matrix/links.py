@@ -7,6 +7,8 @@ import itertools
 import json
 import os
 import pickle
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,8 @@ PORT = 29431
 _EXCHANGES = ("sync", "armed", "pipelined", "partial", "local", "split", "stages")
 _FAULTS = ((Action.CUT, Moment.MESSAGE), (Action.CUT, Moment.NEGOTIATION), (Action.SLOW, Moment.MESSAGE))
 _SIZE = 3
+# Note of `paceline rank` (launch/rank/command.py).
+_LOST_RANK_0 = re.compile(r"was ended: it lost rank 0")
 
 
 def cases() -> list[Case]:
@@ -88,13 +92,17 @@ def _followed(cluster: Cluster, case: Case, folder: Path, processes: list[subpro
     _wait(reported(survivors), jobs.HANG_LIMIT_S)
     if case.fault.action is Action.CUT:
         _set_link(cluster, case.fault.victim, "up")
-    _wait(reported(everyone), jobs.HANG_LIMIT_S)
-    found.hung = [rank for rank in everyone if not reported([rank])()]
+    _wait(lambda: all(reported([rank])() or processes[rank].poll() is not None for rank in everyone), jobs.HANG_LIMIT_S)
+    silent = [rank for rank in everyone if not reported([rank])()]
+    found.hung = [rank for rank in silent if processes[rank].poll() is None]
+    for rank in found.hung:  # shows its stacks; `paceline rank` passes the signal on
+        processes[rank].send_signal(signal.SIGUSR1)
     _wait(lambda: all(process.poll() is not None for process in processes), 30)
     found.left = [f"rank {rank}" for rank, process in enumerate(processes) if process.poll() is None]
     found.output = "".join(
         f"--- rank {rank}\n{(folder / f'log.{rank}').read_text(errors='replace')}" for rank in everyone
     )
+    found.ended = [rank for rank in silent if _LOST_RANK_0.search((folder / f"log.{rank}").read_text(errors="replace"))]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import io
 import os
@@ -170,6 +171,8 @@ def _save(path: Path, weights: list[Any], injector: Injector, due: bool, report:
 def main() -> None:
     """Run a case as a process that a launcher has started; the folder has the case."""
     folder = sys.argv[1]
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     case = pickle.loads((Path(folder) / "case.pickle").read_bytes())
     run(int(os.environ["HOROVOD_RANK"]), case.size, case, folder)
 

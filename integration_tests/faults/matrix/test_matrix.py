@@ -95,6 +95,14 @@ def _killed(**changes: Any) -> Outcome:
     return dataclasses.replace(Outcome({"time_s": 10.0}, survivors, checkpoint=3), **changes)
 
 
+def test_a_victim_behind_a_cut_link_may_be_ended_by_its_launcher_but_not_hang() -> None:
+    case = dataclasses.replace(_KILL, fault=Fault(4, Action.CUT, 1, Moment.NEGOTIATION))
+    named = {rank: Report(rank, "StageLost", "Rank 1 (process 7 on host b) does not answer", 18.0) for rank in (0, 2)}
+    assert judge(case, _killed(reports=named, ended=[1])).problems == []
+    assert judge(case, _killed(reports=named)).problems == ["rank 1 left no report"]
+    assert judge(case, _killed(reports=named, hung=[1])).problems == ["rank 1 hung"]
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

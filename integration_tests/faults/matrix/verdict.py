@@ -53,7 +53,8 @@ def judge(case: Case, found: Outcome) -> Verdict:
     for rank in range(case.size):
         report = found.reports.get(rank)
         if report is None:
-            if not (rank == fault.victim and fault.action is Action.KILL) and rank not in found.hung:
+            may_be_silent = rank == fault.victim and (fault.action is Action.KILL or rank in found.ended)
+            if not may_be_silent and rank not in found.hung:
                 wrong.append(f"rank {rank} left no report")
             continue
         if report.off is not None and report.off > MOST_OFF:

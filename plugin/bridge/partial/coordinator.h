@@ -35,6 +35,10 @@ class PartialCoordinator {
     return rounds_.Ready(group_of, now_ns);
   }
   bool waiting() const { return rounds_.waiting(); }
+  bool StandsStill(int64_t now_ns) { return rounds_.StandsStill(now_ns); }
+  const std::vector<::paceline::core::Standstill::Name>& begun_by_standstill() const {
+    return rounds_.begun_by_standstill();
+  }
   std::shared_ptr<const ::paceline::core::Lateness> lateness() const { return rounds_.lateness(); }
   // A rank that was late in most of the last rounds, once.
   std::optional<::paceline::core::Lateness::Straggler> Straggler(int64_t now_ns) { return rounds_.Straggler(now_ns); }

@@ -243,7 +243,7 @@ void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request
   if (!set_->used) {
     return;
   }
-  if (set_->coordinator.waiting()) {
+  if (set_->coordinator.waiting() || set_->coordinator.StandsStill(now_ns)) {
     messages.push_back(NoteAbout("", PartialNews::kLook, 0, process_set.controller->GetRank()));
   }
   ReportAbsence(now_ns, process_set, messages);
@@ -290,6 +290,15 @@ void Partial::AddReadyNames(std::vector<std::string>& names) {
   const auto ready = set_->coordinator.Ready([this](const std::string& name) { return plan_.GroupOf(name); },
                                              Nanoseconds(Clock::now()));
   names.insert(names.end(), ready.begin(), ready.end());
+  ReportStandstill();
+}
+
+void Partial::ReportStandstill() const {
+  const auto& begun = set_->coordinator.begun_by_standstill();
+  if (!begun.empty()) {
+    using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+    LOG(WARNING) << "Paceline: " << core::Standstill::Text(begun, OfSet());
+  }
 }
 
 bool Partial::OwnsReadiness(const std::string& name) { return used() && set_->coordinator.Has(name); }
@@ -360,6 +369,8 @@ void Partial::BeforeExecute(common::ProcessSet& process_set, const common::Respo
   ReportStraggler(process_set);
 }
 
+std::string Partial::OfSet() const { return current_ == 0 ? "" : " of process set " + std::to_string(current_); }
+
 core::Lateness::Totals Partial::Lateness(int32_t process_set_id) const {
   const std::lock_guard<std::mutex> lock(lateness_mutex_);
   const auto found = lateness_.find(process_set_id);
@@ -374,10 +385,9 @@ void Partial::ReportStraggler(common::ProcessSet& process_set) {
   constexpr double kMillisecond_ns = 1e6;
   using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
   LOG(WARNING, process_set.controller->GetRank())
-      << "Paceline: rank " << found->rank << (current_ == 0 ? "" : " of process set " + std::to_string(current_))
-      << " was late in " << found->late << " of its last " << found->calls << " steps, by "
-      << std::llround(static_cast<double>(found->mean_late_ns) / kMillisecond_ns) << " ms on average (a step takes "
-      << std::llround(static_cast<double>(found->step_ns) / kMillisecond_ns)
+      << "Paceline: rank " << found->rank << OfSet() << " was late in " << found->late << " of its last "
+      << found->calls << " steps, by " << std::llround(static_cast<double>(found->mean_late_ns) / kMillisecond_ns)
+      << " ms on average (a step takes " << std::llround(static_cast<double>(found->step_ns) / kMillisecond_ns)
       << " ms). A rank that is always late trains on gradients that are used late: see hvd.exchange_stats().";
 }
 

@@ -101,6 +101,9 @@ class Partial : public Exchange {
   bool Owns(const common::Response& response) const;
   void Began(const std::string& name, bool partial, int64_t now_ns);
   void ReportStraggler(common::ProcessSet& process_set);
+  void ReportStandstill() const;
+  // For messages: the current process set, unless it has all ranks.
+  std::string OfSet() const;
   void ReportAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
   Operations& operations_;

@@ -10,6 +10,7 @@ void RoundCoordinator::Begin(const std::string& name, QuorumRule rule) {
 
 RoundCoordinator::Count& RoundCoordinator::Open(const std::string& name) {
   auto& count = counts_.at(name);
+  standstill_.Changed();
   count.silent = false;
   if (!count.open) {
     count.open = true;
@@ -37,7 +38,7 @@ void RoundCoordinator::Vote(const std::string& name, int32_t rank) {
 void RoundCoordinator::Flush(const std::string& name, int32_t rank) {
   auto& count = Open(name);
   ++count.requests;
-  count.votes.Flush(rank);
+  flushing_[static_cast<size_t>(rank)] += count.votes.Flush(rank) ? 1 : 0;
 }
 
 void RoundCoordinator::Arrived(const std::string& name, int32_t rank, int64_t round) {
@@ -68,6 +69,26 @@ void RoundCoordinator::Release(const MergeGroup& group) {
   }
 }
 
+// There is a round to begin, and no rank is known to go on by itself.
+bool RoundCoordinator::AllWait() const {
+  for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
+    if (unanswered_[rank] == 0 && flushing_[rank] == 0 && !attendance_.absent[rank]) {
+      return false;
+    }
+  }
+  return std::any_of(open_.begin(), open_.end(), [](const Count* count) {
+    return count->ready_ns == 0 && !count->votes.idle() && count->votes.round() > 0;
+  });
+}
+
+void RoundCoordinator::NoteBegun(const Count& count) {
+  Standstill::Name name{count.name, {}, {}};
+  for (int32_t rank = 0; rank < static_cast<int32_t>(unanswered_.size()); ++rank) {
+    (count.votes.rank(rank).voted ? name.called : name.missing).push_back(rank);
+  }
+  begun_by_standstill_.push_back(std::move(name));
+}
+
 void RoundCoordinator::Settle(int64_t now_ns) {
   for (const auto& [rank, round_ns] : late_) {
     lateness_->CameLate(rank, now_ns - round_ns);
@@ -82,10 +103,15 @@ void RoundCoordinator::Settle(int64_t now_ns) {
                                return !count->open;
                              }),
               open_.end());
+  begun_by_standstill_.clear();
+  attendance_.standstill = StandsStill(now_ns);
   for (auto* count : open_) {
     count->votes.Settle(attendance_);
     if (count->ready_ns == 0 && Complete(*count)) {
       count->ready_ns = now_ns;
+      if (attendance_.standstill) {
+        NoteBegun(*count);
+      }
     }
   }
 }
@@ -118,9 +144,13 @@ std::vector<std::string> RoundCoordinator::Ready(const GroupOf& group_of, int64_
   return ready;
 }
 
-void RoundCoordinator::Answered(const Count& count) {
-  for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
-    unanswered_[rank] -= count.votes.rank(static_cast<int32_t>(rank)).voted ? 1 : 0;
+// `closing`: flushes are answered, too.
+void RoundCoordinator::Answered(const Count& count, bool closing) {
+  standstill_.Changed();
+  for (size_t number = 0; number < unanswered_.size(); ++number) {
+    const auto& rank = count.votes.rank(static_cast<int32_t>(number));
+    unanswered_[number] -= rank.voted ? 1 : 0;
+    flushing_[number] -= closing && rank.flushing ? 1 : 0;
   }
 }
 
@@ -130,7 +160,7 @@ void RoundCoordinator::Sent(const std::string& name) {
     return;
   }
   auto& count = found->second;
-  Answered(count);
+  Answered(count, count.votes.closing());
   for (size_t rank = 0; rank < count.owes.size(); ++rank) {
     const auto& one = count.votes.rank(static_cast<int32_t>(rank));
     count.owes[rank] = !(one.voted || one.flushing || attendance_.absent[rank]);
@@ -148,7 +178,7 @@ void RoundCoordinator::Failed(const std::string& name) {
   if (found == counts_.end()) {
     return;
   }
-  Answered(found->second);
+  Answered(found->second, true);
   open_.erase(std::remove(open_.begin(), open_.end(), &found->second), open_.end());
   counts_.erase(found);
 }

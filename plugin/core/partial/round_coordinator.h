@@ -15,6 +15,7 @@
 
 #include "core/fusion/active_plan.h"
 #include "core/partial/lateness.h"
+#include "core/partial/standstill.h"
 #include "core/partial/votes.h"
 
 namespace paceline::core {
@@ -28,6 +29,7 @@ class RoundCoordinator {
 
   explicit RoundCoordinator(int32_t size)
       : unanswered_(static_cast<std::size_t>(size), 0),
+        flushing_(static_cast<std::size_t>(size), 0),
         attendance_(size),
         lateness_(std::make_shared<Lateness>(size)) {}
 
@@ -43,7 +45,10 @@ class RoundCoordinator {
   // with another request, so this takes one.
   void Misfit(const std::string& name);
   // Whether calls of this rank are to be expected.
-  void SetAbsent(int32_t rank, bool absent) { attendance_.absent[static_cast<std::size_t>(rank)] = absent; }
+  void SetAbsent(int32_t rank, bool absent) {
+    standstill_.Changed();
+    attendance_.absent[static_cast<std::size_t>(rank)] = absent;
+  }
 
   // What became ready, each round once. Names that go together wait for each other for as long as their group's
   // patience. A name that nobody has called until then (its layer is frozen, say) is not waited for again before its
@@ -51,6 +56,10 @@ class RoundCoordinator {
   std::vector<std::string> Ready(const GroupOf& group_of, int64_t now_ns);
   // Whether Ready() is to be asked again though nothing comes: names wait for others of their group.
   bool waiting() const { return waiting_; }
+  // Whether Ready() is to be asked now though nothing comes: all ranks wait for each other.
+  bool StandsStill(int64_t now_ns) { return standstill_.Due(now_ns) && AllWait(); }
+  // Of what Ready() has returned, the rounds that begin because of a standstill.
+  const std::vector<Standstill::Name>& begun_by_standstill() const { return begun_by_standstill_; }
 
   // Counted here; any thread may read it.
   std::shared_ptr<const Lateness> lateness() const { return lateness_; }
@@ -84,13 +93,18 @@ class RoundCoordinator {
   bool Holds(const MergeGroup& group) const;
   void Release(const MergeGroup& group);
   Count& Open(const std::string& name);
-  void Answered(const Count& count);
+  void Answered(const Count& count, bool closing);
+  bool AllWait() const;
+  void NoteBegun(const Count& count);
   void Came(Count& count, int32_t rank);
   void Settle(int64_t now_ns);
 
   bool waiting_ = false;
   std::vector<int32_t> unanswered_;  // by rank: votes whose rounds were not sent
+  std::vector<int32_t> flushing_;    // by rank: flushes that were not answered
   Attendance attendance_;
+  Standstill standstill_;
+  std::vector<Standstill::Name> begun_by_standstill_;
   const std::shared_ptr<Lateness> lateness_;
   std::vector<std::pair<int32_t, int64_t>> late_;  // ranks that came late since Settle, and the time of their round
   std::unordered_map<std::string, Count> counts_;

@@ -31,7 +31,7 @@ int32_t Initiator(uint64_t seed, int64_t round, int32_t size) {
 int32_t Votes::Designated(const Attendance& attendance) const {
   const auto size = static_cast<int32_t>(ranks_.size());
   int32_t number = Initiator(rule_.seed, round_, size);
-  while (!rank(number).voted && (rank(number).flushing || attendance.absent[static_cast<std::size_t>(number)])) {
+  while (!rank(number).voted && (rank(number).flushing || !attendance.Expects(static_cast<std::size_t>(number)))) {
     number = (number + 1) % size;  // ends: somebody voted
   }
   return number;
@@ -47,7 +47,7 @@ bool Votes::Suffices(const Attendance& attendance) const {
     if (rank.voted || rank.flushing || (rank.arrived && attendance.blocked[number])) {
       continue;
     }
-    const bool present = !attendance.absent[number];
+    const bool present = attendance.Expects(number);
     all_called = all_called && round_ != 0 && !present;
     lagging = lagging || (present && rule_.max_lag > 0 && round_ - rank.seen >= rule_.max_lag);
   }

@@ -35,6 +35,11 @@ struct Attendance {
   std::vector<bool> absent;
   // It voted under a name of this process set and has not been answered.
   std::vector<bool> blocked;
+  // All ranks wait for each other (standstill.h): as if all were absent.
+  bool standstill = false;
+
+  // Rounds wait for a call of this rank.
+  bool Expects(std::size_t rank) const { return !standstill && !absent[rank]; }
 };
 
 // A rank has called in a round if it voted in it, flushes, or arrived and is blocked: its late call was answered with
@@ -61,7 +66,8 @@ struct Attendance {
 // is blocked under a name Y. Since its last call of X it has called Y at most once, and that call found no round of Y
 // missed: Y's last round came before j's last call of X, so before X's last round, a contradiction. So all have voted
 // in X or arrived, those who arrived are blocked, and X is ready. This takes that
-//   - ranks call the same set of names of this process set in each step, each rank in an order of its own,
+//   - ranks call the same set of names of this process set in each step, each rank in an order of its own
+//     (where they do not, a standstill ends the wait, standstill.h),
 //   - late calls are reported by Arrived, and Settle is called after all messages that came together were counted,
 //   - a rank flushes all names before it waits for one of them,
 //   - what holds a rank up is known in all process sets that it is in.

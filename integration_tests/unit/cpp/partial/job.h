@@ -44,7 +44,9 @@ struct Job {
   bool again = false;        // and before each step after it, and the flush
   std::vector<Members> sets = {{{0, 1, 2}}};
   std::array<int, kMostNames> set_of = {0, 0};  // by name
-  std::optional<QuorumRule> promised = {};      // what rounds are held to, if not the rule
+  int rare_name = -1, rare = 4;                 // this name is called in every so many steps only
+  bool ends_standstills = false;            // rounds begin if all ranks wait for each other, maybe for a moment only
+  std::optional<QuorumRule> promised = {};  // what rounds are held to, if not the rule
   // Faults.
   bool reports_late = true;     // Votes::Arrived is told
   bool reports_absence = true;  // of ranks that wait elsewhere

@@ -31,10 +31,10 @@ using paceline::core::Votes;
 template <typename State>
 class Model {
  public:
-  enum class Action : uint8_t { kCall, kPerform, kCycle, kExpire };
+  enum class Action : uint8_t { kCall, kPerform, kCycle, kExpire, kStandstill };
   struct Step {
     Action action;
-    int number;  // of the rank; of the set, for a cycle
+    int number;  // of the rank; of the set, for a cycle and a standstill
   };
 
   explicit Model(const Job& job) : job_(&job) {
@@ -62,14 +62,16 @@ class Model {
     for (int set = 0; performing_.empty() && set < Sets(); ++set) {
       if (MayCycle(set)) {
         steps.push_back({Action::kCycle, set});
+      } else if (job_->ends_standstills && StandsStill(set)) {
+        steps.push_back({Action::kStandstill, set});
       }
     }
     return steps;
   }
 
-  // c, p, e and a rank: calls, performs, waits for long; y and a set: a cycle.
+  // c, p, e and a rank: calls, performs, waits for long; y and a set: a cycle; s and a set: a standstill is noticed.
   static std::string Text(const Step& step) {
-    return "cpye"[static_cast<int>(step.action)] + std::to_string(step.number);
+    return "cpyes"[static_cast<int>(step.action)] + std::to_string(step.number);
   }
 
   void Do(const Step& step) {
@@ -85,6 +87,11 @@ class Model {
         break;
       case Action::kExpire:
         ranks_[step.number].expired = true;
+        break;
+      case Action::kStandstill:
+        attendance_[step.number].standstill = true;
+        Cycle(step.number);
+        attendance_[step.number].standstill = false;
         break;
     }
     CheckSums();
@@ -185,6 +192,9 @@ class Model {
       return;
     }
     const int name = names[static_cast<std::size_t>(at) % names.size()];
+    if (name == job_->rare_name && at / static_cast<int>(names.size()) % job_->rare != 0) {
+      return;
+    }
     Local<State>& local = rank.names[name];
     const int64_t contribution = int64_t{1} << (4 * (number * job_->calls + at / static_cast<int>(names.size())));
     contributed_[name] += contribution;
@@ -221,6 +231,16 @@ class Model {
     return something;
   }
 
+  // All ranks wait, in this state at least, and a round that has been called does not begin.
+  bool StandsStill(int set) const {
+    const auto& members = job_->sets[set].ranks;
+    bool called = false;
+    for (int name = 0; name < job_->names; ++name) {
+      called = called || (job_->set_of[name] == set && votes_[name].round() > 0 && !votes_[name].idle());
+    }
+    return called && std::all_of(members.begin(), members.end(), [&](int number) { return Waits(ranks_[number]); });
+  }
+
   void Cycle(int set) {
     const Members& members = job_->sets[set];
     for (int index = 0; index < members.size(); ++index) {
@@ -251,7 +271,8 @@ class Model {
         round.closing = votes_[name].closing();
         round.all_present = AllPresent(name);
         for (int index = 0; index < members.size(); ++index) {
-          round.absent |= (attendance_[set].absent[index] ? 1U : 0U) << members.ranks[index];
+          const bool expected = attendance_[set].Expects(static_cast<std::size_t>(index));
+          round.absent |= (expected ? 0U : 1U) << members.ranks[index];
         }
         performing_.push_back(round);
         votes_[name].Executed();
@@ -281,7 +302,7 @@ class Model {
     bool all = true;
     const int set = job_->set_of[name];
     for (int index = 0; index < job_->Of(name).size(); ++index) {
-      all = all && !attendance_[set].absent[index] && !votes_[name].rank(index).flushing;
+      all = all && attendance_[set].Expects(static_cast<std::size_t>(index)) && !votes_[name].rank(index).flushing;
     }
     return all;
   }

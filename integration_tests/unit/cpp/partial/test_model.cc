@@ -152,6 +152,39 @@ TEST_CASE("a rank that waits in one set must say so in the other") {
   CHECK(deadlocks > 0);
 }
 
+namespace {
+
+// The first name is called in the first and the last step only.
+Job RareName(uint64_t seed, bool ends_standstills) {
+  Job job;
+  job.rule = QuorumRule::RandomInitiator(seed);
+  job.calls = 5;
+  job.rare_name = 0;
+  job.ends_standstills = ends_standstills;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a name that is not called in each step makes ranks wait for each other, until the standstill is noticed") {
+  int deadlocks = 0;
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    deadlocks += ExploreJob(RareName(seed, false)).fault == "a deadlock" ? 1 : 0;
+    CheckHolds(RareName(seed, true));
+  }
+  CHECK(deadlocks > 0);
+}
+
+TEST_CASE("nothing is lost, doubled or stuck if a standstill is seen where there is none") {
+  for (const QuorumRule& rule : kRules) {
+    Job job;
+    job.rule = rule;
+    job.blocking = false;
+    job.ends_standstills = true;
+    CheckHolds(job);
+  }
+}
+
 TEST_CASE("the search finds faults of data and of rounds") {
   Job job;
   job.rule = QuorumRule::Majority(3);

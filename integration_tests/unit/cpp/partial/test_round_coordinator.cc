@@ -1,4 +1,6 @@
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/partial/round_coordinator.h"
 #include "doctest/doctest.h"
@@ -23,6 +25,7 @@ struct Machine : events::Machine {
       On("sent_" + name, [=] { rounds.Sent(name); });
       On("failed_" + name, [=] { rounds.Failed(name); });
       On("knows_" + name, [=] { return rounds.Knows(name); });
+      On("begin_" + name, [=] { rounds.Begin(name, {kRanks, 0, 0}); });
       // With a quorum. Round 0 waits for all ranks.
       On("new_" + name, [=](int64_t quorum) {
         rounds.Begin(name, {static_cast<int32_t>(quorum), 0, 0});
@@ -38,6 +41,14 @@ struct Machine : events::Machine {
     On("grouped", [this] { grouped = true; });
     On("at", [this](int64_t now_ns) { return Ready(now_ns); });
     On("waiting", [this] { return rounds.waiting(); });
+    On("stands", [this](int64_t now_ns) { return rounds.StandsStill(now_ns); });
+    On("begun", [this] {  // by a standstill: names, who called, who did not
+      std::string text;
+      for (const auto& one : rounds.begun_by_standstill()) {
+        text += one.name + Numbers(one.called) + "/" + Numbers(one.missing) + ";";
+      }
+      return text;
+    });
   }
 
   std::string Ready(int64_t now_ns) {
@@ -47,6 +58,14 @@ struct Machine : events::Machine {
       names += (names.empty() ? "" : ",") + name;
     }
     return names;
+  }
+
+  static std::string Numbers(const std::vector<int32_t>& ranks) {
+    std::string text;
+    for (const int32_t rank : ranks) {
+      text += std::to_string(rank);
+    }
+    return text;
   }
 
   const MergeGroup group{{"x", "y"}, 100};
@@ -74,6 +93,16 @@ constexpr events::Case kCases[] = {
      NEW_X(3) "misfit_x at2 x1 at3:x failed_x knows_x:no at4 new_y1:y"},
     {"flushes wait for all ranks, and rounds go on without those that flush",
      NEW_X(3) "flush_x0 x1 x2 at2:x sent_x flush_x1 at3 flush_x2 at4:x"},
+    {"all ranks that wait for each other begin their rounds after the limit, with those that have called",
+     NEW_XY(3) "x0 x1 y2 at1000 stands5000000999:no at5000000999 stands5000001000:yes at5000001000:y,x "
+               "begun:y2/01;x01/2; sent_x sent_y stands9000000000:no late_x2,2 y0 at9000000001 begun"},
+    {"no standstill while one rank goes on, and none until the limit after the last message",
+     NEW_XY(3) "x0 x1 at1000 stands9000000000:no at9000000000 y2 at10000000000 stands14999999999:no "
+               "at15000000000:x,y begun:x01/2;y2/01;"},
+    {"ranks that flush or are held up elsewhere wait, too; round 0 does not begin",
+     NEW_XY(3) "flush_y0 x1 x2 at1000 stands5000001000:yes at5000001000:x begun:x12/0; sent_x flush_y1 flush_y2 at6:y "
+               "sent_y absent0 x2 y1 at1000 at5000001000:y,x begun:y1/02;x2/01; sent_x sent_y back0 "
+               "begin_z z0 x1 y2 at1000 at5000001000:y,x"},
     {"what is said about unknown names changes nothing", "sent_x failed_x knows_x:no at1"},
 };
 

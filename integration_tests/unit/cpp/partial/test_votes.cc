@@ -31,6 +31,12 @@ struct Machine : events::Machine {
       }
       return Look(true);
     });
+    On("standstill", [this] {  // is noticed now
+      attendance.standstill = true;
+      auto found = Look(true);
+      attendance.standstill = false;
+      return found;
+    });
     On("done", [this] { votes.Executed(); });
     On("round", [this] { return votes.round(); });
     On("closing", [this] { return votes.closing(); });
@@ -71,6 +77,9 @@ constexpr events::Case kCases[] = {
      "job4,3,0 first absent3 absent2 vote0 vote1:ready done absent1 vote0:ready done absent0 back2 vote1 vote2:ready"},
     {"a round is ready when all have called, some of them late and waiting elsewhere; not while one will call again",
      "job3,2,0 first late1,1 late2,1 blocked1,2 blocked2 vote0 blocked0,1,2:ready"},
+    {"a standstill begins a round with the ranks that voted, whatever the rule; not round 0, and not without a vote",
+     "job3,3,1 vote0 standstill vote1 vote2:ready done standstill vote0 vote1 standstill:ready done vote0 "
+     "standstill:ready"},
     {"a flush lasts until all ranks flush, and others go on meanwhile",
      "job3,2,0 first flush0 flush1 vote2:ready closing:no done flush2:ready closing:yes done closing:no "
      "vote0 vote1:ready"},
