@@ -108,6 +108,7 @@ _FAST = {"hosts": 4, "rate": "1gbit"}
 _FAR = {"hosts": 4, "rate": "200mbit", "latency": "2ms"}
 _MANY = {"hosts": 1, "models": ["many"], "bucket_bytes": 65536}
 _PARTS = ["stock", "pipelined", "communication", "alone"]
+_DIVIDED = ["ddp", "zero", "fsdp", "split_armed"]
 _KERAS = ["stock", "optimal", "pipelined", "alone"]
 _KERAS_OTHERS = ["stock", "split", "local", "q8"]
 _KERAS_TORCH = ["torch_stock", "torch_optimal", "torch_ddp", "torch_alone"]
@@ -137,6 +138,10 @@ CASES: tuple[Case, ...] = (
          {**_FAR, "models": ["bert-base-x0.02-t0.5"]}),
     Case("vgg16-x0.02-rtt", "steps", "a fiftieth of VGG-16, 4 hosts, 200 Mbit/s, a round trip of 4 ms", 180.0,
          {**_FAR, "models": ["vgg16-x0.02"]}),
+    Case("split-resnet20-rtt", "steps", "ResNet-20 with divided optimizer state, links as before", 120.0,
+         {**_FAR, "systems": _DIVIDED}),
+    Case("split-bert-x0.02-rtt", "steps", "a fiftieth of BERT-base with divided optimizer state, links as before", 180.0,
+         {**_FAR, "models": ["bert-base-x0.02"], "systems": _DIVIDED}),
     Case("mgwfbp", "steps", "the policy of MG-WFBP, a tenth of ResNet-50, 4 hosts, 1 Gbit/s", 120.0,
          {**_FAST, "models": ["resnet50-x0.1"], "systems": ["stock", "ddp", "mgwfbp", "alone"]}),
     Case("many", "steps", "1,000 tensors of 4 KiB in buckets, 2 ranks of one machine", 90.0, _MANY),

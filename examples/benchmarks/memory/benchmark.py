@@ -48,6 +48,7 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "split_armed": ("paceline", _like("split_armed", **_SPLIT), _PLANNED),
     "split_adam": ("paceline", _like("split", **_SPLIT), {"optimizer": "adam"}),
     "zero_adam": ("zero", {}, {"optimizer": "adam"}),
+    "fsdp_adam": ("fsdp", {}, {"optimizer": "adam"}),
 }
 
 

@@ -76,6 +76,21 @@ def zero(place: Place) -> Callable[[Layers, Any], Wrapped]:
     return wrap
 
 
+def fsdp(place: Place) -> Callable[[Layers, Any], Wrapped]:
+    """FSDP2, each layer by itself."""
+    from torch.distributed.fsdp import fully_shard
+
+    connections.connect_torch(place)
+
+    def wrap(model: Layers, make: Any) -> Wrapped:
+        for layer in model.layers:
+            fully_shard(layer)
+        fully_shard(model)
+        return model, make(model.parameters())
+
+    return wrap
+
+
 def horovod(place: Place) -> Callable[[Layers, Any], Wrapped]:
     """Plain Horovod script."""
     connections.connect_horovod(place)

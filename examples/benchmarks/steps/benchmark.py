@@ -20,6 +20,7 @@ from paceline.examples.benchmarks.steps.team import StepTeam
 from paceline.fusion.resolve import resolve
 
 STOCK, DDP, ALONE, COMMUNICATION = "stock", "ddp", "alone", "communication"
+ZERO, FSDP = "zero", "fsdp"
 # Rate that four ranks on two processor cores sustain without the processor being the bottleneck.
 CLEAN_BIT_S = 200e6
 _TRAINING = "paceline.examples.benchmarks.steps.training"
@@ -43,6 +44,8 @@ _PLANNED, _LATE, _APART = {"planned": True}, {"age": 1}, {"averages": False}
 SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     STOCK: ("horovod", _SYNC, {}),
     DDP: ("ddp", {}, {}),
+    ZERO: ("zero", {}, {}),
+    FSDP: ("fsdp", {}, _APART),
     "sync_optimal": ("paceline", _OPTIMAL, _PLANNED),
     "sync_armed": ("paceline", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "reproducible": ("horovod", {**_OPTIMAL, **_ARMED, "PACELINE_REPRODUCIBLE": "yes"}, _PLANNED),
@@ -57,7 +60,7 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     COMMUNICATION: ("communication", _SYNC, _APART),
     ALONE: ("alone", {}, _APART),
 }
-_OTHERS = (STOCK, DDP, COMMUNICATION, ALONE)  # systems that bucket_bytes does not affect
+_OTHERS = (STOCK, DDP, ZERO, FSDP, COMMUNICATION, ALONE)  # systems that bucket_bytes does not affect
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -73,14 +73,9 @@ def split(network: Network, place: Place) -> Training:
 def _wrapped(
     network: Network, wrap: Callable[..., Any], held: torch.optim.Optimizer | None = None, **options: Any
 ) -> Callable[[], None]:
-    optimizer = wrap(held or network.optimizer(), named_parameters=list(network.named_parameters()), **options)
-
-    def step() -> None:
-        network.zero_grad(set_to_none=True)
-        network().backward()
-        optimizer.step()
-
-    return step
+    return _torch_step(
+        network, wrap(held or network.optimizer(), named_parameters=list(network.named_parameters()), **options)
+    )
 
 
 def ddp(network: Network, place: Place) -> Training:
@@ -110,16 +105,39 @@ def ddp(network: Network, place: Place) -> Training:
     return Training(step, counters)
 
 
-def alone(network: Network, place: Place) -> Training:
-    """No communication: the step time of an exchange without cost."""
-    optimizer = network.optimizer()
+def zero(network: Network, place: Place) -> Training:
+    """DistributedDataParallel with ZeroRedundancyOptimizer: each rank updates its share and broadcasts it."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
+    connections.connect_torch(place)
+    parallel = torch.nn.parallel.DistributedDataParallel(network, init_sync=False)
+    optimizer = ZeroRedundancyOptimizer(network.parameters(), optimizer_class=torch.optim.SGD, lr=0.0)
+    return Training(_torch_step(parallel, optimizer))
+
+
+def fsdp(network: Network, place: Place) -> Training:
+    """PyTorch's FSDP2, each layer by itself: weights are gathered before a layer runs, gradients are scattered."""
+    from torch.distributed.fsdp import fully_shard
+
+    connections.connect_torch(place)
+    for layer in network.children():
+        fully_shard(layer)
+    fully_shard(network)
+    return Training(_torch_step(network, torch.optim.SGD(network.parameters(), lr=0.0)))
+
+
+def _torch_step(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
     def step() -> None:
-        network.zero_grad(set_to_none=True)
-        network().backward()
+        module.zero_grad(set_to_none=True)
+        module().backward()
         optimizer.step()
 
-    return Training(step)
+    return step
+
+
+def alone(network: Network, place: Place) -> Training:
+    """No communication: the step time of an exchange without cost."""
+    return Training(_torch_step(network, network.optimizer()))
 
 
 def communication(network: Network, place: Place) -> Training:
