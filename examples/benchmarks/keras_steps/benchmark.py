@@ -32,7 +32,12 @@ _HOROVOD: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "q8": ("paceline", TRAINING["q8"], {}),
     ALONE: ("alone", {}, _APART),
 }
-SYSTEMS = {**_HOROVOD, **{f"{_TORCH}{name}": row for name, row in _HOROVOD.items()}, DDP: ("ddp", {}, {})}
+SYSTEMS = {
+    **_HOROVOD,
+    **{f"{_TORCH}{name}": row for name, row in _HOROVOD.items()},
+    f"{_TORCH}{STOCK}": ("paceline", TRAINING[STOCK], {}),  # horovod.keras is for TensorFlow alone
+    DDP: ("ddp", {}, {}),
+}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
