@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     With `in_flight`, that number of messages is also submitted together. With `model_mb`, broadcast_parameters of a
     model of that size in MB is also measured. `noise`: 99th percentile over median of the time of a byte on a link,
-    which then changes all the time.
+    which then changes all the time. `wake`: when coordination rounds begin, as in PACELINE_DEBUG.
     """
 
     hosts: tuple[int, ...] = (4,)
@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     in_flight: int = 1
     model_mb: float = 0.0
     noise: float | None = None
+    wake: str = ""
 
     @property
     def worlds(self) -> list[tuple[int, int]]:
@@ -181,7 +182,7 @@ def ratios(collectives: Sequence[Collective], operation: str, noisy: bool = Fals
 def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure each world, and in it each case."""
     check_known(settings.operations, OPERATIONS)
-    chosen, cases = [find(name) for name in settings.systems], settings.cases
+    chosen, cases = [find(name, settings.wake) for name in settings.systems], settings.cases
     refused = {one.system.name: one.refusal for one in chosen if one.refusal}
     able = [one for one in chosen if not one.refusal]
     if not able:

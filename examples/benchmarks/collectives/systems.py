@@ -44,9 +44,10 @@ class Collective:
         return ""
 
 
-def find(name: str) -> Collective:
+def find(name: str, wake: str = "") -> Collective:
     """Return horovod (stock), ddp, one of Paceline's collectives, or one with a codec ("ring+q8").
 
+    `wake`: of PACELINE_DEBUG; "": the default.
     Raises UserError for an unknown one.
     """
     if name == DDP:
@@ -61,6 +62,8 @@ def find(name: str) -> Collective:
             f"{', '.join(one for one in CODECS if one != EXACT)}.",
         )
     env = {**_HOROVOD, "PACELINE_COLLECTIVE": collective} | ({} if codec == EXACT else {"PACELINE_CODEC": codec})
+    if wake:
+        env["PACELINE_DEBUG"] = f"wake={wake}"
     if collective == STOCK:
         bounds = {BROADCAST: TREE, ALLREDUCE: RING, MODEL: TREE}
     else:
