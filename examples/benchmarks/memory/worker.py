@@ -177,4 +177,4 @@ def state_bytes(optimizer: Any) -> float:
     """Return the bytes of all tensors in the state of an optimizer on this rank."""
     state = getattr(optimizer, "optim", optimizer).state  # ZeroRedundancyOptimizer holds the local one there
     tensors = [one for entries in state.values() for one in entries.values() if isinstance(one, torch.Tensor)]
-    return float(sum(one.nbytes for one in tensors))
+    return float(sum(getattr(one, "to_local", lambda one=one: one)().nbytes for one in tensors))  # FSDP2 has shards

@@ -14,6 +14,7 @@ from paceline.examples.benchmarks.harness.place import Place
 from paceline.examples.benchmarks.networks.network import Network
 
 POLL_S = 0.5e-3
+BLOCKS = 8  # of FSDP
 Counters = Mapping[str, int]
 
 
@@ -111,19 +112,33 @@ def zero(network: Network, place: Place) -> Training:
 
     connections.connect_torch(place)
     parallel = torch.nn.parallel.DistributedDataParallel(network, init_sync=False)
-    optimizer = ZeroRedundancyOptimizer(network.parameters(), optimizer_class=torch.optim.SGD, lr=0.0)
+    # Without this view it broadcasts each parameter by itself.
+    optimizer = ZeroRedundancyOptimizer(
+        network.parameters(), optimizer_class=torch.optim.SGD, lr=0.0, parameters_as_bucket_view=True
+    )
     return Training(_torch_step(parallel, optimizer))
 
 
 def fsdp(network: Network, place: Place) -> Training:
-    """PyTorch's FSDP2, each layer by itself: weights are gathered before a layer runs, gradients are scattered."""
+    """PyTorch's FSDP2, eight blocks of layers: weights are gathered before a block runs, gradients are scattered."""
     from torch.distributed.fsdp import fully_shard
 
     connections.connect_torch(place)
-    for layer in network.children():
-        fully_shard(layer)
+    for block in _blocks(list(network.children()), BLOCKS):
+        fully_shard(block)
     fully_shard(network)
     return Training(_torch_step(network, torch.optim.SGD(network.parameters(), lr=0.0)))
+
+
+def _blocks(layers: list[torch.nn.Module], most: int) -> list[list[torch.nn.Module]]:
+    """Divide the layers in their order into at most this number of blocks of about equally many parameters."""
+    sizes = [sum(one.numel() for one in layer.parameters()) for layer in layers]
+    blocks: dict[int, list[torch.nn.Module]] = {}
+    before = 0
+    for layer, size in zip(layers, sizes, strict=True):
+        blocks.setdefault(min(most - 1, most * before // max(1, sum(sizes))), []).append(layer)
+        before += size
+    return list(blocks.values())
 
 
 def _torch_step(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
