@@ -29,14 +29,14 @@ BUCKETS = (
 NOTES = {f"{FAR}:": LATE, f"{FAR}-events": BUCKETS}
 # (section, collective, ranks, bits per second, latency, bytes, title of the table)
 ALLREDUCES = (
-    *(("allreduce:", name, 4, 200e6, 0.0, BYTES_64_MIB, "allreduce of 67.1 MB") for name in ("ring", "direct")),
+    *(("allreduce:", name, 4, 200e6, 0.0, BYTES_64_MIB, "allreduce of 64MiB") for name in ("ring", "direct")),
     *(
         ("allreduce-codecs", name, 4, 200e6, 0.0, BYTES_64_MIB, "allreduce of 67.1 MB")
         for name in ("linear", "ring+bf16", "ring+q8")
     ),
     *(("collectives-2-hosts", name, 2, 1e9, 0.0, BYTES_64_MIB, "allreduce of 67.1 MB") for name in ("linear", "ring")),
     *(
-        (section, name, 4, 200e6, 2e-3, size, f"allreduce of {size / 1e3:.1f} kB")
+        (section, name, 4, 200e6, 2e-3, size, f"allreduce of {size / 1024:g}KiB")
         for section in (f"{FAR}:", f"{FAR}-events")
         for size in (4096.0, 65536.0)
         for name in ("direct", "doubling")

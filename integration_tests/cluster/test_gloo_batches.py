@@ -43,7 +43,7 @@ def test_a_thread_does_not_wake_up_for_each_packet(tmp_path: Path) -> None:
     script.write_text(RANK)
     horovodrun = Path(sys.executable).parent / "horovodrun"
     with Cluster(hosts=2, rate="200mbit") as cluster:
-        command = [horovodrun, "-np", "2", "-H", cluster.host_list, sys.executable, script]
+        command: list[str | Path] = [horovodrun, "-np", "2", "-H", cluster.host_list, sys.executable, script]
         ended = cluster.run(command, env={**QUIET, **debug(wake="events")}, timeout_s=60)
     found = [float(number) for number in re.findall(r"([0-9.]+) per MiB", ended.stdout)]
     assert len(found) == 2, ended.stdout + ended.stderr
