@@ -23,8 +23,8 @@ LATE = (
     "leaves out. In the rows with events all ranks begin together."
 )
 BUCKETS = (
-    "A link's token bucket lets 50 kB pass at once after silence, which the model leaves out: 64 KiB take less than their "
-    "bytes at the link's rate. Processors and TCP add about a millisecond."
+    "A link's token bucket lets 50 kB pass at once after silence, which the model leaves out: 64 KiB take less than "
+    "their bytes at the link's rate. Processors and TCP add about a millisecond."
 )
 NOTES = {f"{FAR}:": LATE, f"{FAR}-events": BUCKETS}
 # (section, collective, ranks, bits per second, latency, bytes, title of the table)

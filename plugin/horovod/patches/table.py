@@ -274,8 +274,8 @@ PATCHES: tuple[Patch, ...] = (
     ),
     Patch(
         "gloo-batches",
-        "Gloo's thread wakes up for every other packet of a large message. On slow links that is more than 300 times per "
-        "megabyte, and takes processor time from training.",
+        "Gloo's thread wakes up for every other packet of a large message. On slow links that is more than 300 times "
+        "per megabyte, and takes processor time from training.",
         BATCHES_EDITS,
     ),
     Patch(
