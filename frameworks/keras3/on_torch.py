@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import horovod.torch as hvd
@@ -13,6 +14,7 @@ import torch
 
 from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
+from paceline.keras3.overlap import Overlap
 from paceline.keras3.settings import Reduction, Settings, exchanged
 from paceline.keras3.weighing import unusable
 
@@ -92,18 +94,18 @@ def _start_group(
     return done
 
 
-def _reduce(
-    grads: Sequence[Any], settings: Settings, indices: Sequence[int], groups: Sequence[Sequence[int]]
-) -> list[Any]:
-    result = list(grads)
-    for done in [_start_group(grads, settings, indices, group) for group in groups]:
-        for position, value in done():
-            result[position] = value
-    return result
+def _placed(group: Sequence[int], wait: Callable[[], list[Any]]) -> list[tuple[int, Any]]:
+    return list(zip(group, wait()))
 
 
 class Reducer(Reduction):
-    """Eager reduction."""
+    """Eager reduction; in Keras' own train_step its messages begin during the backward pass."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.overlap: Overlap | None = None
+        if self.exchange is None:
+            self.overlap = Overlap(lambda message, grads: _start_dense(grads, settings, message))
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
         """Return the reduced gradients."""
@@ -117,10 +119,27 @@ class Reducer(Reduction):
         if self.exchange is None:
             if self._settings.encoding is not None:
                 self._settings.encoding.meet(self._settings.name)
-            return _reduce(tensors, self._settings, indices, groups)
+            return self._reduce(tensors, indices, groups)
         buckets = self.exchange.wire.buckets(indices, groups, tensors)
         self.exchange.begin(buckets)
         return exchanged(self.exchange, tensors, buckets, groups)
+
+    def _reduce(self, grads: Sequence[Any], indices: Sequence[int], groups: Sequence[Sequence[int]]) -> list[Any]:
+        assert self.overlap is not None
+        messages = [tuple(indices[position] for position in group) for group in groups]
+        waits = []
+        for message, group in zip(messages, groups):
+            begun = self.overlap.take(message, [grads[position] for position in group])
+            waits.append(
+                _start_group(grads, self._settings, indices, group) if begun is None else partial(_placed, group, begun)
+            )
+        self.overlap.end()
+        self.overlap.follow(messages)
+        result = list(grads)
+        for wait in waits:
+            for position, value in wait():
+                result[position] = value
+        return result
 
     def scale_local(self, grad: Any) -> Any:
         """Divide a gradient that stays on this rank by the number of ranks, as for its share of an average."""

@@ -14,7 +14,7 @@ from paceline.errors import UsageError
 from paceline.keras3.padding import unmarked
 from paceline.keras3.sharded import Sharded, load, save
 from paceline.keras3.uneven import UnevenData
-from paceline.keras3.update import run_update, unconverted
+from paceline.keras3.update import overlapping, run_update, unconverted
 
 _MARK = "_paceline_original"
 # Reductions of losses.
@@ -111,7 +111,7 @@ def _patch_loss_scaling(find: Find) -> None:
 
 
 def _patch_train_step(find: Find) -> None:
-    """Record the batch size of a step for an optimizer with weight="samples"."""
+    """Record the batch size of a step for an optimizer with weight="samples"; let messages of others begin early."""
     trainer: Any = next(base for base in keras.Model.__mro__ if "train_step" in vars(base))  # of the backend
     original = trainer.train_step
 
@@ -122,7 +122,8 @@ def _patch_train_step(find: Find) -> None:
             return original(self, data)
         state = optimizer._distributed
         if not isinstance(state.weight, str):
-            return original(self, data)
+            with overlapping(optimizer, self.optimizer):
+                return original(self, data)
         state.samples = _samples(self, data)
         try:
             return original(self, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -145,6 +145,19 @@ class State:
         # Modified in between (clipped, for example), or different gradients. Averaging an average changes nothing, so
         # averaging again is safe. A sum or an accumulation must not be repeated.
         return self.settings.op != self.settings.average or self.accumulator is not None
+
+
+def overlapping(optimizer: Any, owner: Any) -> AbstractContextManager[Any]:
+    """Context of Keras' own train_step, where gradients may be sent before the wrapped `optimizer` gets them.
+
+    It gets them from `owner` as they are only if it is the owner itself, and does not add up or weight them.
+    """
+    state: State = optimizer._distributed
+    overlap = getattr(state.reduce, "overlap", None)
+    sums = state.accumulator is not None or optimizer.gradient_accumulation_steps or state.weight is not None
+    if overlap is None or sums or owner is not optimizer:
+        return nullcontext()
+    return overlap.inside(lambda index: state.wire.native(optimizer._trainable_variables[index]))
 
 
 def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
