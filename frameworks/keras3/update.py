@@ -155,7 +155,7 @@ def overlapping(optimizer: Any, owner: Any) -> AbstractContextManager[Any]:
     state: State = optimizer._distributed
     overlap = getattr(state.reduce, "overlap", None)
     sums = state.accumulator is not None or optimizer.gradient_accumulation_steps or state.weight is not None
-    if overlap is None or sums or owner is not optimizer:
+    if overlap is None or sums or owner is not optimizer or not state.wire.takes_part(state.settings.process_set):
         return nullcontext()
     return overlap.inside(lambda index: state.wire.native(optimizer._trainable_variables[index]))
 
