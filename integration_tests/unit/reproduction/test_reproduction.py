@@ -32,7 +32,7 @@ def test_our_own_rows_are_simulated_within_the_limits_or_have_a_reason() -> None
     found = papers.own_results()
     assert median(one.off for one in found) <= own.MEDIAN_WITHIN
     for one in found:
-        assert one.row.note or one.off <= own.WORST_WITHIN, (one.row.quantity, one.ratio)
+        assert one.row.note or one.off <= own.NOTED_ABOVE, (one.row.quantity, one.ratio)
     kinds = {one.row.kind for one in found}
     assert len(kinds) == 9 and len({(one.row.kind, one.row.quantity) for one in found}) == len(found)
 
