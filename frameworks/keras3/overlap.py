@@ -7,6 +7,7 @@ in between: they begin their messages in `apply`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -58,9 +59,12 @@ class Overlap:
             self._hooked[index] = parameter, handle
 
     def _hook_of(self, index: int) -> Callable[[Any], None]:
+        own = weakref.ref(self)  # Python's garbage collection does not see a cycle through a hook
+
         def hook(parameter: Any) -> None:
-            if self._inside:
-                self._completed(index, parameter.grad)
+            overlap = own()
+            if overlap is not None and overlap._inside:
+                overlap._completed(index, parameter.grad)
 
         return hook
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -132,3 +134,20 @@ def test_a_changed_gradient_is_refused(rank: int, size: int) -> None:
     hvd.init()
     with pytest.raises(UsageError, match="changed after the backward pass"):
         _trained(rank, Clipping)
+
+
+@ranks(2, env=ENV)
+def test_a_deleted_model_is_freed(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    model = _model()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    model.fit(*_data(rank), batch_size=BATCH, shuffle=False, verbose=0)
+    parameter = weakref.ref(model.trainable_variables[0].value)
+    del model
+    keras.utils.clear_session()
+    gc.collect()
+    assert parameter() is None
