@@ -40,14 +40,17 @@ class _Tail:
 
     def __init__(self) -> None:
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
+        # Those of standard error alone: lines of the other stream may arrive within a traceback.
+        self._errors: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._failed: Failed | None = None
 
-    def shown(self, piece: bytes) -> bytes:
-        """Process a piece of output; return the part to show."""
+    def shown(self, piece: bytes, of_errors: bool) -> bytes:
+        """Process a piece of output, or of standard error; return the part to show."""
         text, report = taken(piece.decode(errors="replace"))
         if report is None:
             if not text.endswith("\r"):  # a progress bar overwrites it
-                self._lines.append(text.rstrip("\r\n")[:500])
+                for kept in (self._lines, self._errors)[: 1 + of_errors]:
+                    kept.append(text.rstrip("\r\n")[:500])
             return piece
         if isinstance(report, Failed):
             self._failed = report
@@ -56,7 +59,8 @@ class _Tail:
     def ended(self, code: int, asked: bool) -> Ended:
         """Return the end of the command with its last lines."""
         lines = list(self._lines.copy()) if code else []
-        return Ended(code, asked, (self._failed or failure_in(lines)) if code else None, lines)
+        failed = (self._failed or failure_in(list(self._errors.copy())) or failure_in(lines)) if code else None
+        return Ended(code, asked, failed, lines)
 
 
 class Command:
@@ -99,7 +103,7 @@ class Command:
 
     def _pump(self, source: BinaryIO, target: BinaryIO) -> None:
         def show(piece: bytes) -> None:
-            target.write(self._tail.shown(piece))
+            target.write(self._tail.shown(piece, target is sys.stderr.buffer))
             target.flush()
 
         try:

@@ -123,7 +123,8 @@ def test_a_torch_example_is_advised_on_and_its_own_settings_are_set_aside(tmp_pa
     assert "PACELINE_EXCHANGE=local" in done.stdout.replace("\n", "")
     recorded = trace.load(tmp_path / "trace.json")
     assert recorded.costs is not None and len(recorded.costs.armed) > 1
-    assert recorded.missing == [] and len(recorded.ranks[0].steps) in (20, 21)
+    # A third of 30 is left out; ranks end some steps later.
+    assert recorded.missing == [] and len(recorded.ranks[0].steps) in range(20, 25)
     assert "<svg" in (tmp_path / "advice.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["advice.html", "advice.json", "trace.json"]
 
