@@ -96,8 +96,10 @@ def test_messages_begin_during_the_backward_pass(rank: int, size: int, options: 
     with _begun() as late:
         expected = _trained(rank, OwnStep, **options)
     assert not any(late)
+    # Which gradients share a message decides the order of Horovod's sums, from three ranks on.
+    tolerance = 0.0 if size == 2 else 2e-3 if "compression" in options else 1e-6
     for one, other in zip(weights, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 @ranks(2, env=ENV)
