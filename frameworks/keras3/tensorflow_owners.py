@@ -68,7 +68,7 @@ class TensorFlowOwners(OwnersKerasWire):
         rank, size = int(self.process_set.rank()), int(self.process_set.size())
         own = tf.where(tf.range(size) == rank, number, tf.zeros_like(number))
         settings = self.sums()
-        name = f"HorovodAllreduce_{settings.name}_{word}"
+        name = settings.operation("HorovodAllreduce", word)
         return self._under_names(("totals", word), lambda given: module._dense(given, settings, name), [own])[0]
 
     def nan_if_any(self, numbers: Any, zero: Any) -> Any:

@@ -175,7 +175,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(rank: int, size: int) -> 
     for owner_overflows in (False, True):
         variables = [keras.Variable(np.full(20_000 + place, 1.0, np.float32)) for place in range(4)]
         scaling = keras.optimizers.LossScaleOptimizer(_sgd(), initial_scale=8.0)
-        optimizer = hvd.DistributedOptimizer(scaling, name=f"overflow{owner_overflows}", exchange="split")
+        optimizer = hvd.DistributedOptimizer(scaling, name=f"overflow {owner_overflows}", exchange="split")
         grads = [np.ones(one.shape, np.float32) for one in variables]
         if rank == (size - 1 if owner_overflows else 0):
             grads[0][3] = np.inf
