@@ -83,7 +83,7 @@ class Settings:
     def operation(self, kind: str, index: int | str, mark: str = "") -> str:
         """Name of one operation, equal on all ranks, with `mark` before the index.
 
-        It holds the optimizer's name and the variable's index in the optimizer's list, or a word. Keras' automatic names are
+        It holds the optimizer's name and the variable's index in the optimizer's list, or a word. Keras' own names are
         unsuitable: they count the objects of a process, which may differ between ranks. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
