@@ -89,7 +89,10 @@ class Command:
                 f"{shlex.join(words)} cannot be started: {error.strerror or error}.",
                 "See whether this host has it; `python train.py` is the usual form.",
             ) from None
-        streams = ((self.process.stdout, sys.stdout.buffer), (self.process.stderr, sys.stderr.buffer))
+        streams = (
+            (self.process.stdout, sys.stdout.buffer, False),
+            (self.process.stderr, sys.stderr.buffer, True),
+        )
         self._pumps = [threading.Thread(target=self._pump, args=pair, daemon=True) for pair in streams]
         for pump in self._pumps:
             pump.start()
@@ -101,9 +104,9 @@ class Command:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _pump(self, source: BinaryIO, target: BinaryIO) -> None:
+    def _pump(self, source: BinaryIO, target: BinaryIO, of_errors: bool) -> None:
         def show(piece: bytes) -> None:
-            target.write(self._tail.shown(piece, target is sys.stderr.buffer))
+            target.write(self._tail.shown(piece, of_errors))
             target.flush()
 
         try:

@@ -28,7 +28,13 @@ BUCKETS = (
 )
 CHAIN = "A linear allreduce fills both directions of a link, where TCP's bbr takes 6 % longer than cubic."
 SHARED = "Ranks that send to one rank at the same time share its link, while another link waits."
-NOTES = {f"{FAR}:": LATE, f"{FAR}-events": BUCKETS, "linear": CHAIN, "direct": SHARED}  # by section, or collective
+# By section and collective.
+NOTES = {
+    ("allreduce:", "direct"): SHARED,
+    ("allreduce-codecs", "linear"): CHAIN,
+    **{(f"{FAR}:", name): LATE for name in ("direct", "doubling")},
+    **{(f"{FAR}-events", name): BUCKETS for name in ("direct", "doubling")},
+}
 # (section, collective, ranks, bits per second, latency, bytes, title of the table)
 ALLREDUCES = (
     *(("allreduce:", name, 4, 200e6, 0.0, BYTES_64_MIB, "allreduce of 64MiB") for name in ("ring", "direct")),
@@ -62,7 +68,7 @@ def rows() -> Iterator[OwnRow]:
         quantity = f"{ALLREDUCE}, {name}, {size / 1024:g} KiB, {ranks} hosts, {_rate(rate)}{events}, ms"
         cell = Cell(BENCHMARKS, section, (name,), "message ms", under)
         simulated = partial(_allreduce_ms, name, ranks, rate, latency_s, size)
-        yield OwnRow(KIND, quantity, BENCHMARKS, cell.number, simulated, NOTES.get(section, NOTES.get(name, "")))
+        yield OwnRow(KIND, quantity, BENCHMARKS, cell.number, simulated, NOTES.get((section, name), ""))
     for section, operation, ranks, rate in ONE_WAY:
         quantity = f"{operation}, {LINEAR}, 65536 KiB, {ranks} hosts, {_rate(rate)}, ms"
         cell = Cell(BENCHMARKS, section, (LINEAR,), "message ms", f"{operation} of 67.1 MB: {ranks} ranks")

@@ -14,8 +14,8 @@ import torch
 
 from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
-from paceline.keras3.overlap import Overlap
 from paceline.keras3.settings import Reduction, Settings, exchanged
+from paceline.keras3.torch_overlap import Overlap
 from paceline.keras3.weighing import unusable
 
 LIBRARY = "torch"  # Horovod's
@@ -103,7 +103,6 @@ class Reducer(Reduction):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.overlap: Overlap | None = None
         if self.exchange is None:
             self.overlap = Overlap(lambda message, grads: _start_dense(grads, settings, message))
 
@@ -125,7 +124,6 @@ class Reducer(Reduction):
         return exchanged(self.exchange, tensors, buckets, groups)
 
     def _reduce(self, grads: Sequence[Any], indices: Sequence[int], groups: Sequence[Sequence[int]]) -> list[Any]:
-        assert self.overlap is not None
         messages = [tuple(indices[position] for position in group) for group in groups]
         waits = []
         for message, group in zip(messages, groups):

@@ -178,9 +178,8 @@ class Distributed:
             self._distributed.exchange.forget()
         if self._distributed.accumulator is not None:
             self._distributed.accumulator.reset()
-        overlap = getattr(self._distributed.reduce, "overlap", None)
-        if overlap is not None:
-            overlap.follow(())
+        if self._distributed.reduce.overlap is not None:
+            self._distributed.reduce.overlap.follow(())
 
     # Methods that Keras and users call.
 

@@ -104,6 +104,7 @@ class Reduction:
 
     def __init__(self, settings: Settings) -> None:
         self.exchange = settings.exchange(settings) if settings.exchange is not None else None
+        self.overlap: Any = None  # messages that begin in the backward pass (torch_overlap), where there are such
         self._settings = settings
         # True if sparse gradients become dense.
         self.dense = settings.sparse_as_dense or self.exchange is not None

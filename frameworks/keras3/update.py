@@ -153,7 +153,7 @@ def overlapping(optimizer: Any, owner: Any) -> AbstractContextManager[Any]:
     It gets them from `owner` as they are only if it is the owner itself, and does not add up or weight them.
     """
     state: State = optimizer._distributed
-    overlap = getattr(state.reduce, "overlap", None)
+    overlap = state.reduce.overlap
     sums = state.accumulator is not None or optimizer.gradient_accumulation_steps or state.weight is not None
     if overlap is None or sums or owner is not optimizer or not state.wire.takes_part(state.settings.process_set):
         return nullcontext()

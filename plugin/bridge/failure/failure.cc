@@ -12,6 +12,7 @@
 
 #include "bridge/lost_rank.h"
 #include "core/failure/peer_watch.h"
+#include "core/text/ranks.h"
 #include "gloo/allgather.h"
 #include "gloo/allgatherv.h"
 #include "gloo/broadcast.h"
@@ -27,6 +28,7 @@ namespace horovod::paceline {
 namespace {
 
 using ::paceline::core::PeerWatch;
+using ::paceline::core::RanksText;
 using ::paceline::core::WatchAddress;
 
 // What the background thread, the watching thread and the framework's threads know about the world.
@@ -72,14 +74,6 @@ bool OfConnection(const std::exception& error) {
   return dynamic_cast<const gloo::Exception*>(&error) != nullptr ||
          dynamic_cast<const gloo::EnforceNotMet*>(&error) != nullptr ||
          dynamic_cast<const LostRank*>(&error) != nullptr;
-}
-
-std::string Text(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) {
-    text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  return "[" + text + "]";
 }
 
 std::vector<int> FromAll(const std::shared_ptr<gloo::Context>& context, int own) {
@@ -266,7 +260,7 @@ void CheckSameRanks(const std::shared_ptr<gloo::Context>& context, const std::ve
     const std::vector<int> here(next, next + counts[rank]);
     next += counts[rank];
     if (here != first) {
-      throw Differing(Text(first), rank, Text(here));
+      throw Differing(RanksText(first), rank, RanksText(here));
     }
   }
 }

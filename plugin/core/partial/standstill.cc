@@ -3,20 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "core/text/ranks.h"
+
 namespace paceline::core {
-
-namespace {
-
-// For example "[0, 2]".
-std::string RanksText(const std::vector<int32_t>& ranks) {
-  std::string text;
-  for (const int32_t rank : ranks) {
-    text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  return "[" + text + "]";
-}
-
-}  // namespace
 
 std::string Standstill::Text(const std::vector<Name>& names, const std::string& of_set) {
   constexpr std::size_t kMostNames = 3;

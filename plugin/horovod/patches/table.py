@@ -12,13 +12,13 @@ from paceline.horovod.edits import Edit
 from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
 from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WORKER_ENVIRONMENT_EDITS
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
+from paceline.horovod.patches.gloo_thread import BATCHES_EDITS, TICKS_EDITS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
 from paceline.horovod.patches.libraries import TWO_LIBRARIES_EDITS
 from paceline.horovod.patches.lifecycle import LIFECYCLE_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
 from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
 from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
-from paceline.horovod.patches.ticks import BATCHES_EDITS, TICKS_EDITS
 
 
 @dataclass(frozen=True)
