@@ -34,18 +34,29 @@ _BATCH_BYTES = 32 << 10
 _SMALL_BYTES = 4 << 10  # a shorter rest is read as it comes, which needs no system call
 
 BATCHES_EDITS = (
-    Edit(f"{_PAIR}.h", "int fd_;", "after", "int lowWater_{1};  // SO_RCVLOWAT of fd_"),
-    # The thread always gets here before it sleeps. `nbytes` of the operation are missing: a payload's, or the next
-    # header's. Ends and errors of a connection wake the thread at once, whatever the mark.
+    Edit(
+        f"{_PAIR}.h",
+        "int fd_;",
+        "after",
+        "int lowWater_{1};  // SO_RCVLOWAT of fd_\nvoid wakeAfter(ssize_t nbytes);",
+    ),
     Edit(
         f"{_PAIR}.cc",
-        "// Async mode: can't read more than this.",
-        "after",
-        "const int lowWater =\n"
-        f"    nbytes < {_SMALL_BYTES} ? 1 : static_cast<int>(std::min<ssize_t>(nbytes, {_BATCH_BYTES}));\n"
-        "if (lowWater != lowWater_ &&\n"
-        "    ::setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &lowWater, sizeof(lowWater)) == 0) {\n"
-        "  lowWater_ = lowWater;\n"
-        "}",
+        "bool Pair::read() {",
+        "before",
+        "// Ends and errors of a connection wake the thread at once, whatever the mark.\n"
+        "void Pair::wakeAfter(ssize_t nbytes) {\n"
+        "  const int lowWater =\n"
+        f"      nbytes < {_SMALL_BYTES} ? 1 : static_cast<int>(std::min<ssize_t>(nbytes, {_BATCH_BYTES}));\n"
+        "  if (lowWater != lowWater_ &&\n"
+        "      ::setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &lowWater, sizeof(lowWater)) == 0) {\n"
+        "    lowWater_ = lowWater;\n"
+        "  }\n"
+        "}\n",
     ),
+    # The thread gets to one of these two before it sleeps. Here `nbytes` of the operation are missing: a payload's, or
+    # the next header's.
+    Edit(f"{_PAIR}.cc", "// Async mode: can't read more than this.", "after", "wakeAfter(nbytes);"),
+    # Here the receiver has no memory for the payload yet. All of it may have come, and be less than the last mark.
+    Edit(f"{_PAIR}.cc", "if (nbytes < 0) {", "after", "  wakeAfter(1);", within="bool Pair::read() {"),
 )

@@ -13,6 +13,7 @@ from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
 from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WORKER_ENVIRONMENT_EDITS
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.gloo_thread import BATCHES_EDITS, TICKS_EDITS
+from paceline.horovod.patches.handles import FORKED_CHILD_EDITS, IDLE_WAITING_EDITS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
 from paceline.horovod.patches.libraries import TWO_LIBRARIES_EDITS
 from paceline.horovod.patches.lifecycle import LIFECYCLE_EDITS
@@ -35,11 +36,10 @@ _GLOO_CONTROLLER = "horovod/common/gloo/gloo_controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _CONTROLLER = "horovod/common/controller.cc"
 _TENSORFLOW_OPS = "horovod/tensorflow/mpi_ops.cc"
-_TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
-_TORCH_HANDLES = "horovod/torch/handle_manager"
 _TORCH_OPTIMIZER = "horovod/torch/optimizer.py"
 _RUNNER = "horovod/runner/__init__.py"
 _BASICS = "horovod/common/basics.py"
+_TIMELINE = "horovod/common/timeline.cc"
 
 _CONNECT = "if (!::horovod::paceline::Connect([&] {"
 # Release what was opened so far, so that shutdown() and another init() start from a clean state.
@@ -198,73 +198,13 @@ PATCHES: tuple[Patch, ...] = (
         "idle-waiting",
         "PyTorch operations wait for their result by yielding in a loop: a waiting rank keeps a core busy, which "
         "others on its host, or its own background thread, could use.",
-        (
-            Edit(
-                _TORCH_HANDLES + ".h", "#include <atomic>", "after", "#include <chrono>\n#include <condition_variable>"
-            ),
-            Edit(
-                _TORCH_HANDLES + ".h",
-                "bool PollHandle(int handle);",
-                "after",
-                "void WaitHandle(int handle, std::chrono::milliseconds limit);",
-            ),
-            Edit(_TORCH_HANDLES + ".h", "std::mutex mutex_;", "after", "std::condition_variable done_;"),
-            Edit(
-                _TORCH_HANDLES + ".cc",
-                "bool HandleManager::PollHandle(int handle) {",
-                "before",
-                "// Until the handle is done or gone, and no longer than `limit`.\n"
-                "void HandleManager::WaitHandle(int handle, std::chrono::milliseconds limit) {\n"
-                "  std::unique_lock<std::mutex> lock(mutex_);\n"
-                "  done_.wait_for(lock, limit, [&] {\n"
-                "    const auto found = results_.find(handle);\n"
-                "    return found == results_.end() || found->second != nullptr;\n"
-                "  });\n"
-                "}\n",
-            ),
-            Edit(
-                _TORCH_HANDLES + ".cc",
-                "results_[handle] = std::make_shared<Status>(status);",
-                "after",
-                "done_.notify_all();",
-            ),
-            Edit(_TORCH_HANDLES + ".cc", "results_.clear();", "after", "done_.notify_all();"),
-            Edit(
-                _TORCH_OPS,
-                "std::this_thread::yield();",
-                "replace",
-                "handle_manager.WaitHandle(handle, std::chrono::milliseconds(1000));",
-                within="void WaitAndClear(int handle) {",
-            ),
-        ),
+        IDLE_WAITING_EDITS,
     ),
     Patch(
         "forked-child",
         "Who completes operations drops tensors, and PyTorch enters and leaves Python for each: a process that is "
         "forked at that moment, such as one that loads data, waits for ever for Python's list of threads.",
-        (
-            Edit(_TORCH_HANDLES + ".cc", '#include "handle_manager.h"', "after", "#include <Python.h>"),
-            Edit(
-                _TORCH_HANDLES + ".cc",
-                "void HandleManager::MarkDone(int handle, const Status& status) {",
-                "before",
-                "namespace {\n"
-                "// A thread that Python knows once and for all changes nothing in the list of threads later.\n"
-                "void StayInPython() {\n"
-                "  if (Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() == nullptr) {\n"
-                "    PyGILState_Ensure();\n"
-                "    PyEval_SaveThread();\n"
-                "  }\n"
-                "}\n"
-                "} // namespace\n",
-            ),
-            Edit(
-                _TORCH_HANDLES + ".cc",
-                "void HandleManager::MarkDone(int handle, const Status& status) {",
-                "after",
-                "  StayInPython();",
-            ),
-        ),
+        FORKED_CHILD_EDITS,
     ),
     Patch(
         "gloo-ticks",
@@ -277,6 +217,25 @@ PATCHES: tuple[Patch, ...] = (
         "Gloo's thread wakes up for every other packet of a large message. On slow links that is more than 300 times "
         "per megabyte, and takes processor time from training.",
         BATCHES_EDITS,
+    ),
+    Patch(
+        "timeline-end",
+        "The thread that writes the timeline keeps a core busy, and at shutdown() drops what it has not written.",
+        (
+            Edit(_TIMELINE, "while (healthy()) {", "replace", "while (healthy() || !record_queue_.empty()) {"),
+            Edit(
+                _TIMELINE,
+                "while (healthy() && !record_queue_.empty()) {",
+                "replace",
+                "while (!record_queue_.empty()) {",
+            ),
+            Edit(
+                _TIMELINE,
+                "std::this_thread::yield();",
+                "replace",
+                "std::this_thread::sleep_for(std::chrono::milliseconds(1));",
+            ),
+        ),
     ),
     Patch(
         "stateful-join",
