@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from integration_tests.kills import kill_in
 from integration_tests.support.arming import state
 from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
+from integration_tests.support.ranks import run_ranks
 
 SIZE = 3
 LIMIT_S = 20.0
@@ -60,3 +62,45 @@ def _train(rank: int, size: int, phase: str, kind: str, folder: str) -> tuple[fl
 def test_survivors_name_the_rank_that_dies(phase: str, victim: int, kind: str) -> None:
     heard = kill_in(_train, (phase, kind), victim, moment_s=0.3, size=SIZE)
     assert_named(heard, victim, SIZE - 1, LIMIT_S)
+
+
+def _shut_down_with_weights_in_flight(rank: int, size: int, inside: bool) -> str:
+    """The last rank fails in its update: new weights never arrive."""
+    import torch
+
+    import paceline.torch as hvd
+
+    class Failing(torch.optim.SGD):
+        updates = 0
+
+        def step(self, closure: Any = None) -> Any:
+            self.updates += 1
+            if rank == size - 1 and self.updates == 3:
+                raise MemoryError("in the update")
+            return super().step(closure)
+
+    hvd.init()
+    parameters = [torch.nn.Parameter(torch.zeros(100_000)) for _ in range(4)]
+    named = [(f"shutdown.{number}", one) for number, one in enumerate(parameters)]
+    split = hvd.Split(elementwise=True)
+    optimizer = hvd.DistributedOptimizer(Failing(parameters, lr=1.0), named, exchange=split)
+    said = ""
+    try:
+        for _ in range(5):
+            optimizer.zero_grad()
+            torch.stack([one.sum() for one in parameters]).sum().backward()
+            optimizer.step()
+    except (MemoryError, hvd.HorovodInternalError) as error:
+        said = str(error)
+        if inside or rank == size - 1:
+            hvd.shutdown()
+    hvd.shutdown()
+    return said
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_survivor_shuts_down_with_weights_in_flight(inside: bool, tmp_path: Path) -> None:
+    env = {"PACELINE_HISTORY": str(tmp_path)}
+    said = run_ranks(_shut_down_with_weights_in_flight, SIZE, inside, env=env, fresh=True)
+    assert all(f"Rank {SIZE - 1} could not go on" in one for one in said[:-1]), said
+    assert said[-1] == "in the update"

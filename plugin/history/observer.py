@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -287,10 +288,11 @@ class Observer:
                     self._write(Lost(self._x, self._step, name, (), "forget"))
             self._begun, self._unwritten = False, {}
 
-    def close(self) -> None:
-        """Write what is left at the end of the world."""
-        if self._world is world(self._library):
-            self._write_weights()
+    def close(self, failed: bool) -> None:
+        """Write what is left at the end of the world. Never raises: weights of a lost rank do not arrive."""
+        if self._world is world(self._library) and not failed:
+            with suppress(RuntimeError):
+                self._write_weights()
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -301,5 +303,5 @@ class Observer:
 def end(library: ctypes.CDLL, failed: bool) -> None:
     """End the history of a world."""
     for one in list(process(library).of(Observers)):
-        one.close()
+        one.close(failed)
     writer.end(library, failed)

@@ -134,8 +134,10 @@ def _run(case: Case, folder: Path, history: Path) -> Outcome:
         found.hung = sorted(set(range(case.size)) - set(ended))
         if found.hung:
             found.stacks = world.report(dict.fromkeys(ended, ("ok", None)), HANG_LIMIT_S)
+        odd = {rank: f"{kind}: {value}\n" for rank, (kind, value) in answers.items() if kind != "ok"}
         found.output = "".join(
-            f"--- rank {rank}\n{world._log(rank).read_text(errors='replace')}" for rank in range(case.size)
+            f"--- rank {rank}\n{world._log(rank).read_text(errors='replace')}{odd.get(rank, '')}"
+            for rank in range(case.size)
         )
         found.left = running(lambda pid, _: pid not in pids and os.getsid(pid) in pids)
     finally:

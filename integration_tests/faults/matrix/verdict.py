@@ -18,6 +18,7 @@ OVER_LIMIT_S = 1.0
 OWN = {Action.EXCEPTION: "Broken", Action.MEMORY: "MemoryError", Action.INTERRUPT: "KeyboardInterrupt"}
 # Faults that cost no rank: all ranks go on with right numbers.
 HARMLESS = (Action.PAUSE, Action.DISK, Action.SLOW)
+TOO_LATE = "the message had ended"
 _BLAMED = re.compile(r"[Rr]ank (\d+) (?:died|\(process|could not go on|has not connected)|Stage (\d+) failed")
 
 
@@ -79,7 +80,7 @@ def _wrong_moment(case: Case, mark: dict[str, object]) -> list[str]:
     most = 2 * (case.size - 1) / case.size * 4 * LARGE_ELEMENTS
     most *= 2 if case.exchange == "pipelined" else 1  # the message of the step before may be in flight, too
     if isinstance(moved, int) and case.exchange != "stages" and moved > most:
-        wrong.append(f"the message had ended: {mark}")
+        wrong.append(f"{TOO_LATE}: {mark}")
     if case.armed and "armed" in mark and (mark["armed"] not in ("armed", "running") or not mark["armed_steps"]):
         wrong.append(f"steps were not armed: {mark}")
     return wrong
