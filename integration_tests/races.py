@@ -1,4 +1,4 @@
-"""No data race in core and bridge: random partial rounds and armed steps under ThreadSanitizer, for a given time.
+"""No data race in core and bridge: random messages under ThreadSanitizer, for a given time.
 
     python -m integration_tests.races --minutes 30        (`make races`; needs the tools of a host build and libtsan)
     python -m integration_tests.races --only armed        (a part of it)
@@ -10,6 +10,7 @@ then submit tensors without training; each part gets the same time:
 - armed: steps whose plans, orders and gradients change, with other operations in between;
 - armed-events: the same with a background thread that sleeps until an event occurs;
 - armed-flight: the same with a collective of ours, chosen by the seed, with several messages in flight;
+- split: updates of shards in such steps, whose weights are read while they are in flight;
 - join, sets, plans, worlds, training: a rank joins before others submit, a process set ends with an operation open,
   plans change while collectives of ours are in flight, some ranks had a plan in another world before, trainings with
   random events.
@@ -30,6 +31,7 @@ from typing import Any
 from rich.console import Console
 
 from integration_tests import sanitizers
+from integration_tests.support import split_stress
 from integration_tests.support.armed_stress import torch_steps
 from integration_tests.support.arming import ARMED
 from integration_tests.support.debug import debug
@@ -102,6 +104,11 @@ def armed(rank: int, size: int, seed: int) -> int:
     return torch_steps(rank, size, ARMED_STEPS, seed, TIMEOUT_S)
 
 
+def split(rank: int, size: int, seed: int) -> int:
+    """Updates of two models; how many steps were armed. Every weight is checked."""
+    return split_stress.torch_steps(rank, size, ARMED_STEPS, seed)
+
+
 # Several messages of a round in flight, which end in an order of each rank's own.
 _RING = {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=16384), "HOROVOD_FUSION_THRESHOLD": "65536"}
 # What ranks do in a turn, and with which variables.
@@ -110,6 +117,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "armed": ("armed", ARMED),
     "armed-events": ("armed", debug(armed=True, wake="events")),
     "armed-flight": ("armed", {"HOROVOD_FUSION_THRESHOLD": "0", **debug(armed=True, collective_block_bytes=4096)}),
+    "split": ("split", ARMED),
     **{event: (event, _RING | VARIABLES) for event in EVENTS if event not in OF_TENSORFLOW},
 }
 
@@ -142,7 +150,7 @@ def _run(part: str, ranks: int, seed: int, seconds: float, env: dict[str, str], 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Partial rounds and armed steps under a sanitizer.")
+    parser = argparse.ArgumentParser(description="Partial rounds, armed steps and split updates under a sanitizer.")
     parser.add_argument("--minutes", type=float, default=30.0, help="of all parts together")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
@@ -161,7 +169,7 @@ def main() -> int:
         for part in parts:
             turns, count = _run(part, arguments.ranks, arguments.seed, seconds, env, known)
             assert count, f"{part}: nothing was counted"
-            what = "armed steps, summed over ranks" if part.startswith("armed") else "calls"
+            what = "armed steps, summed over ranks" if part.startswith(("armed", "split")) else "calls"
             console.print(f"{part}: {arguments.ranks} ranks, {turns} turns, {count} {what}, all sums exact")
         console.print(f"{arguments.sanitizer} sanitizer, {arguments.minutes:g} minutes.")
         logs = sanitizers.logs(folder)

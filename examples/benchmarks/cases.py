@@ -108,6 +108,7 @@ _FAST = {"hosts": 4, "rate": "1gbit"}
 _FAR = {"hosts": 4, "rate": "200mbit", "latency": "2ms"}
 _MANY = {"hosts": 1, "models": ["many"], "bucket_bytes": 65536}
 _PARTS = ["stock", "pipelined", "communication", "alone"]
+_CODECS = ["ddp", "ddp_fp16", "bf16", "q8"]
 _DIVIDED = ["ddp", "zero", "fsdp", "split_armed"]
 _KERAS = ["stock", "optimal", "pipelined", "alone"]
 _KERAS_OTHERS = ["stock", "split", "local", "q8"]
@@ -142,6 +143,9 @@ CASES: tuple[Case, ...] = (
          {**_FAR, "systems": _DIVIDED}),
     Case("split-bert-x0.02-rtt", "steps", "a fiftieth of BERT-base with divided optimizer state, links as before",
          180.0, {**_FAR, "models": ["bert-base-x0.02"], "systems": _DIVIDED}),
+    Case("codecs-resnet20-rtt", "steps", "ResNet-20 with codecs, links as before", 120.0, {**_FAR, "systems": _CODECS}),
+    Case("codecs-bert-x0.02-rtt", "steps", "a fiftieth of BERT-base with codecs, links as before", 180.0,
+         {**_FAR, "models": ["bert-base-x0.02"], "systems": _CODECS}),
     Case("mgwfbp", "steps", "the policy of MG-WFBP, a tenth of ResNet-50, 4 hosts, 1 Gbit/s", 120.0,
          {**_FAST, "models": ["resnet50-x0.1"], "systems": ["stock", "ddp", "mgwfbp", "alone"]}),
     Case("many", "steps", "1,000 tensors of 4 KiB in buckets, 2 ranks of one machine", 90.0, _MANY),
@@ -173,6 +177,9 @@ CASES: tuple[Case, ...] = (
          {**_SLOW, "operations": ["broadcast"], "systems": ["horovod", "ddp", "linear"]}),
     Case("reduce", "collectives", "64 MiB, 4 hosts, 200 Mbit/s", 120.0,
          {**_SLOW, "operations": ["reduce"], "systems": ["horovod", "ddp", "linear"]}),
+    Case("reduce-beside-broadcast", "collectives", "16 MiB, 2 and 4 hosts, 200 Mbit/s", 120.0,
+         {**_SLOW, "hosts": [2, 4], "operations": ["reduce", "broadcast", "reduce_beside_broadcast"],
+          "sizes": ["16MiB"], "systems": ["ddp", "linear"]}, results=6),
     Case("allreduce", "collectives", "64 MiB, 4 hosts, 200 Mbit/s", 150.0,
          {**_SLOW, "operations": ["allreduce"], "systems": ["horovod", "ddp", "ring", "direct"]}),
     Case("allreduce-codecs", "collectives", "64 MiB, 4 hosts, 200 Mbit/s, with codecs, and by linear pipelines", 150.0,

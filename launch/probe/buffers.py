@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.collectives.bounds import ALLREDUCE, REDUCE
+from paceline.collectives.bounds import ALLREDUCE, REDUCE, REDUCE_BESIDE_BROADCAST
 from paceline.launch.quantities import ELEMENT_BYTES
 
 ROOT = 0
@@ -16,7 +16,7 @@ CODEC_ERROR = 0.02  # relative: q8's half step of the largest magnitude, over so
 
 @dataclass(frozen=True)
 class Case:
-    """An operation on messages of `size_bytes`, `in_flight` of them submitted together.
+    """An operation on messages of `size_bytes`, `in_flight` of them submitted together; pairs of reduce and broadcast.
 
     `tensor_bytes`: sizes of a model's tensors; they replace equal messages.
     """
@@ -36,12 +36,20 @@ class Buffers:
     """float32 arrays: one for each message in flight, or one for each tensor of a model."""
 
     def __init__(self, case: Case, rank: int, size: int) -> None:
-        sizes = case.tensor_bytes or (case.size_bytes,) * case.in_flight
+        pairs = case.operation == REDUCE_BESIDE_BROADCAST
+        sizes = case.tensor_bytes or (case.size_bytes,) * case.in_flight * (2 if pairs else 1)
         self.arrays: list[NDArray[np.float32]] = [np.empty(one // ELEMENT_BYTES, np.float32) for one in sizes]
         self._rank = rank
-        everyone = size * (size + 1) / 2
-        self._expected = everyone if case.operation in (REDUCE, ALLREDUCE) else ROOT + 1.0
-        self._checked = case.operation != REDUCE or rank == ROOT
+        everyone, root = size * (size + 1) / 2, ROOT + 1.0
+        reduced = everyone if rank == ROOT else None
+        of: dict[str, list[float | None]] = {
+            REDUCE: [reduced],
+            ALLREDUCE: [everyone],
+            REDUCE_BESIDE_BROADCAST: [reduced, root],
+        }
+        expected = of.get(case.operation, [root])
+        # None: the operation leaves the rank without a result.
+        self._expected = expected * (len(self.arrays) // len(expected))
         self._what = f"{case.operation} of {case.size_bytes} bytes"
 
     def fill(self) -> None:
@@ -51,12 +59,10 @@ class Buffers:
 
     def check(self) -> None:
         """Raise ValueError if a result is wrong."""
-        if not self._checked:
-            return
-        for array in self.arrays:
-            wrong = np.abs(array - self._expected) > CODEC_ERROR * self._expected
+        for array, expected in zip(self.arrays, self._expected, strict=True):
+            if expected is None:
+                continue
+            wrong = np.abs(array - expected) > CODEC_ERROR * expected
             if wrong.any():
                 at = int(wrong.argmax())
-                raise ValueError(
-                    f"{self._what} on rank {self._rank}: element {at} is {array[at]}, expected {self._expected}"
-                )
+                raise ValueError(f"{self._what} on rank {self._rank}: element {at} is {array[at]}, expected {expected}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from paceline.arguments import choice_asked
-from paceline.collectives.bounds import ALLREDUCE, BROADCAST, REDUCE
+from paceline.collectives.bounds import ALLREDUCE, BROADCAST, REDUCE, REDUCE_BESIDE_BROADCAST, turns
 from paceline.launch.probe.buffers import ROOT, Buffers, Case
 from paceline.registry.collectives import HOROVODS
 
@@ -50,7 +51,7 @@ class HorovodCaller:
         """Operations of this rank. Reductions need a collective of Paceline's, without a codec: Horovod has none."""
         environ = os.environ
         reduces = environ.get("PACELINE_COLLECTIVE", HOROVODS) != HOROVODS and not environ.get("PACELINE_CODEC")
-        return (BROADCAST, *((REDUCE,) if reduces else ()), ALLREDUCE, MODEL)
+        return (BROADCAST, *((REDUCE, REDUCE_BESIDE_BROADCAST) if reduces else ()), ALLREDUCE, MODEL)
 
     def prepare(self, case: Case) -> Calls:
         """Return the calls of a case, on tensors that share the memory of Buffers."""
@@ -71,12 +72,13 @@ class HorovodCaller:
             BROADCAST: lambda tensor, name: hvd.broadcast_async_(tensor, ROOT, name=name),
             REDUCE: lambda tensor, name: hvd.reduce_async_(tensor, ROOT, op=hvd.Sum, name=name),
         }
-        begin = start[case.operation]
+        begins = [start[one] for one in turns(case.operation)]
         mark = choice_asked().mark if case.operation == ALLREDUCE else ""  # a script's own allreduces have no codec
         names = [f"{mark}{case.name}.{index}" for index in range(len(tensors))]
 
         def call() -> None:
-            for handle in [begin(tensor, name) for tensor, name in zip(tensors, names, strict=True)]:
+            started = zip(cycle(begins), tensors, names, strict=False)
+            for handle in [begin(tensor, name) for begin, tensor, name in started]:
                 hvd.synchronize(handle)
 
         return call

@@ -13,6 +13,7 @@ cannot reach the bound; 95 % of it is as good as TCP over Ethernet gets.
   allreduce   direct              2             2 (p - 1)/p
   allreduce   doubling            log2 p        log2 p; 2 more of both unless p is a power of two
   allreduce   linear              2 (p - 1)     2 (1 + (p - 2) b/n) on one card; p = 2: 1, one way each
+  reduce beside a broadcast of n bytes each, linear   p - 1   as the allreduce: inner ranks send every byte twice
 
 core/collectives/collective_time.h predicts actual times, including start-ups of blocks and processor time.
 """
@@ -27,6 +28,8 @@ from paceline.registry.codecs import CODECS
 
 BROADCAST, REDUCE, ALLREDUCE = "broadcast", "reduce", "allreduce"
 OPERATIONS = (BROADCAST, REDUCE, ALLREDUCE)
+REDUCE_BESIDE_BROADCAST = "reduce_beside_broadcast"  # two messages, submitted together
+MEASURED = (*OPERATIONS, REDUCE_BESIDE_BROADCAST)
 LINEAR, RING, DIRECT, DOUBLING, TREE = "linear", "ring", "direct", "doubling", "tree"
 # Codec -> bytes on the wire per float32, divided by 4.
 ENCODED = {name: codec.wire_share for name, codec in CODECS.items()}
@@ -60,10 +63,15 @@ def _linear(message: Message) -> tuple[float, float]:
     return message.ranks - 1, 1 + message.passing
 
 
-def _linear_allreduce(message: Message) -> tuple[float, float]:
+def _both_ways(message: Message) -> tuple[float, float]:
     # Inner ranks of the chain send every block twice; with two ranks, each sends it once.
     ways = 2 if message.ranks > 2 else 1
-    return 2 * (message.ranks - 1), ways * (1 + message.passing)
+    return message.ranks - 1, ways * (1 + message.passing)
+
+
+def _linear_allreduce(message: Message) -> tuple[float, float]:
+    starts, messages = _both_ways(message)
+    return 2 * starts, messages
 
 
 def _tree(message: Message) -> tuple[float, float]:
@@ -85,6 +93,7 @@ _BOUNDS: dict[tuple[str, str], Callable[[Message], tuple[float, float]]] = {
     (BROADCAST, LINEAR): _linear,
     (BROADCAST, TREE): _tree,
     (REDUCE, LINEAR): _linear,
+    (REDUCE_BESIDE_BROADCAST, LINEAR): _both_ways,
     (ALLREDUCE, LINEAR): _linear_allreduce,
     (ALLREDUCE, RING): lambda message: (2 * (message.ranks - 1), _shards(message)),
     (ALLREDUCE, DIRECT): lambda message: (2, _shards(message)),
@@ -109,6 +118,11 @@ def bound_s(
         return 0.0
     starts, messages = _BOUNDS[operation, collective](message)
     return starts * latency_s + messages * message.size_bytes * ENCODED[codec] / bytes_per_s
+
+
+def turns(operation: str) -> tuple[str, ...]:
+    """Return the operations of messages that are submitted together, the first message's first."""
+    return (REDUCE, BROADCAST) if operation == REDUCE_BESIDE_BROADCAST else (operation,)
 
 
 def bus_factor(operation: str, ranks: int) -> float:

@@ -11,7 +11,7 @@ from statistics import fmean, median
 import msgspec
 
 from paceline import config
-from paceline.collectives.bounds import BROADCAST, ENCODED, OPERATIONS, Message, bound_s, bus_factor, known
+from paceline.collectives.bounds import BROADCAST, ENCODED, MEASURED, OPERATIONS, Message, bound_s, bus_factor, known
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster.latencies import parse_latency
 from paceline.examples.benchmarks.cluster.rates import parse_rate
@@ -181,7 +181,7 @@ def ratios(collectives: Sequence[Collective], operation: str, noisy: bool = Fals
 
 def measure(settings: Settings, limits: Limits, log: Log) -> Iterator[Measured]:
     """Measure each world, and in it each case."""
-    check_known(settings.operations, OPERATIONS)
+    check_known(settings.operations, MEASURED)
     chosen, cases = [find(name, settings.wake) for name in settings.systems], settings.cases
     refused = {one.system.name: one.refusal for one in chosen if one.refusal}
     able = [one for one in chosen if not one.refusal]

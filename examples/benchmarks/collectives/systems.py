@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from paceline import config
 from paceline.codecs.choice import EXACT
-from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR, OPERATIONS, REDUCE, RING, TREE
+from paceline.collectives.bounds import (
+    ALLREDUCE,
+    BROADCAST,
+    LINEAR,
+    MEASURED,
+    REDUCE,
+    REDUCE_BESIDE_BROADCAST,
+    RING,
+    TREE,
+)
 from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.examples.benchmarks.harness.system import System
@@ -51,7 +60,7 @@ def find(name: str, wake: str = "") -> Collective:
     Raises UserError for an unknown one.
     """
     if name == DDP:
-        bounds = {BROADCAST: TREE, REDUCE: "", ALLREDUCE: RING}
+        bounds = {BROADCAST: TREE, REDUCE: "", REDUCE_BESIDE_BROADCAST: "", ALLREDUCE: RING}
         return Collective(System(DDP, f"{_WORKER}:torch_worker"), bounds)
     collective, _, codec = name.partition("+")
     codec = codec or EXACT
@@ -67,9 +76,9 @@ def find(name: str, wake: str = "") -> Collective:
     if collective == STOCK:
         bounds = {BROADCAST: TREE, ALLREDUCE: RING, MODEL: TREE}
     else:
-        bounds = {BROADCAST: LINEAR, REDUCE: LINEAR, ALLREDUCE: collective, MODEL: LINEAR}
+        bounds = dict.fromkeys((BROADCAST, REDUCE, REDUCE_BESIDE_BROADCAST, MODEL), LINEAR) | {ALLREDUCE: collective}
     # With any collective for allreduces, broadcasts and reductions use a chain; codecs apply to sums only.
-    able: tuple[str, ...] = (*OPERATIONS, MODEL) if collective in (STOCK, LINEAR, AUTO) else (ALLREDUCE,)
+    able: tuple[str, ...] = (*MEASURED, MODEL) if collective in (STOCK, LINEAR, AUTO) else (ALLREDUCE,)
     if codec != EXACT:
         able = tuple(one for one in able if one in (REDUCE, ALLREDUCE))
     bounds = {operation: bound for operation, bound in bounds.items() if operation in able}

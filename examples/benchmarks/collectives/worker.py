@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from paceline.collectives.bounds import ALLREDUCE, BROADCAST, OPERATIONS, REDUCE
+from paceline.collectives.bounds import ALLREDUCE, BROADCAST, MEASURED, REDUCE, turns
 from paceline.examples.benchmarks.harness import usage
 from paceline.examples.benchmarks.harness.connections import connect_horovod, connect_torch
 from paceline.examples.benchmarks.harness.place import Place
@@ -95,7 +96,7 @@ def torch_worker(place: Place, options: dict[str, Any]) -> CallWorker:
 class TorchCaller:
     """A rank of the process group. Ranks need no coordination: a call consists of its message."""
 
-    operations = OPERATIONS
+    operations = MEASURED
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -112,10 +113,10 @@ class TorchCaller:
             BROADCAST: lambda tensor: dist.broadcast(tensor, ROOT, async_op=True),
             REDUCE: lambda tensor: dist.reduce(tensor, ROOT, async_op=True),
         }
-        begin = start[case.operation]
+        begins = [start[one] for one in turns(case.operation)]
 
         def call() -> None:
-            for work in [begin(tensor) for tensor in tensors]:
+            for work in [begin(tensor) for begin, tensor in zip(cycle(begins), tensors, strict=False)]:
                 work.wait()
 
         return Calls(buffers.fill, call, buffers.check)

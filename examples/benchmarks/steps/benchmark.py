@@ -20,7 +20,7 @@ from paceline.examples.benchmarks.steps.team import StepTeam
 from paceline.fusion.resolve import resolve
 
 STOCK, DDP, ALONE, COMMUNICATION = "stock", "ddp", "alone", "communication"
-ZERO, FSDP = "zero", "fsdp"
+ZERO, FSDP, DDP_FP16 = "zero", "fsdp", "ddp_fp16"
 # Rate that four ranks on two processor cores sustain without the processor being the bottleneck.
 CLEAN_BIT_S = 200e6
 _TRAINING = "paceline.examples.benchmarks.steps.training"
@@ -44,11 +44,14 @@ _PLANNED, _LATE, _APART = {"planned": True}, {"age": 1}, {"averages": False}
 SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     STOCK: ("horovod", _SYNC, {}),
     DDP: ("ddp", {}, {}),
+    DDP_FP16: ("ddp_fp16", {}, {}),
     ZERO: ("zero", {}, {}),
     FSDP: ("fsdp", {}, _APART),
     "sync_optimal": ("paceline", _OPTIMAL, _PLANNED),
     "sync_armed": ("paceline", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "reproducible": ("horovod", {**_OPTIMAL, **_ARMED, "PACELINE_REPRODUCIBLE": "yes"}, _PLANNED),
+    "bf16": ("paceline", {**_OPTIMAL, **_ARMED, "PACELINE_CODEC": "bf16"}, {**_PLANNED, **_APART}),
+    "q8": ("paceline", {**_OPTIMAL, **_ARMED, "PACELINE_CODEC": "q8"}, {**_PLANNED, **_APART}),
     "weighted": ("weighted", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "pipelined": ("paceline", {**_SYNC, **_PIPELINED}, _LATE),
     "pipelined_optimal": ("paceline", {**_OPTIMAL, **_PIPELINED}, {**_PLANNED, **_LATE}),
@@ -60,7 +63,7 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     COMMUNICATION: ("communication", _SYNC, _APART),
     ALONE: ("alone", {}, _APART),
 }
-_OTHERS = (STOCK, DDP, ZERO, FSDP, COMMUNICATION, ALONE)  # systems that bucket_bytes does not affect
+_OTHERS = (STOCK, DDP, DDP_FP16, ZERO, FSDP, COMMUNICATION, ALONE)  # systems that bucket_bytes does not affect
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +108,7 @@ def ratios(names: Sequence[str]) -> list[Ratio]:
     """Return the ratios of step times: Paceline's systems over stock Horovod and DDP, and over the parts of a step."""
     parts = (ALONE, COMMUNICATION)
     ours = [name for name in names if name not in parts]
-    found = each_over(ours, [STOCK, DDP], "step_ms")
+    found = each_over(ours, [STOCK, DDP, DDP_FP16], "step_ms")
     late = [name for name in names if name in SYSTEMS and "age" in SYSTEMS[name][2]]
     found += [over(name, "sync_optimal", "step_ms") for name in late if "sync_optimal" in names]
     for name, base in (("reproducible", "armed_optimal"), ("weighted", "sync_armed")):

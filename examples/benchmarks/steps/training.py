@@ -79,11 +79,20 @@ def _wrapped(
     )
 
 
-def ddp(network: Network, place: Place) -> Training:
-    """PyTorch's DistributedDataParallel over Gloo, with its defaults."""
+def ddp_fp16(network: Network, place: Place) -> Training:
+    """DistributedDataParallel that sends half-precision gradients."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    return ddp(network, place, fp16_compress_hook)
+
+
+def ddp(network: Network, place: Place, hook: Any = None) -> Training:
+    """PyTorch's DistributedDataParallel over Gloo, with its defaults or a communication hook of its own."""
     connections.connect_torch(place)
     # init_sync=False: the parameters are equal already; broadcasting hundreds of megabytes would take long.
     parallel = torch.nn.parallel.DistributedDataParallel(network, init_sync=False)
+    if hook is not None:
+        parallel.register_comm_hook(None, hook)
     optimizer = network.optimizer()
     steps = 0
 

@@ -38,6 +38,8 @@ SIZE = 50_000_000  # two seconds on the wire
         ("allreduce", "doubling", 5, 8.0, 4),
         ("allreduce", "linear", 4, 4.0, 6),
         ("allreduce", "linear", 2, 2.0, 2),
+        ("reduce_beside_broadcast", "linear", 2, 2.0, 1),
+        ("reduce_beside_broadcast", "linear", 4, 4.0, 3),
     ],
 )
 def test_bounds_by_hand(operation: str, collective: str, ranks: int, seconds: float, starts: int) -> None:

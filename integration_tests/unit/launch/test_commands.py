@@ -136,6 +136,14 @@ def test_wrong_results_are_found(operation: str) -> None:
     else:
         with pytest.raises(ValueError, match="on rank 2"):
             other.check()
+    # Of a pair only the broadcast has a result on all ranks.
+    pair = Buffers(Case("reduce_beside_broadcast", 64), 2, 3)
+    pair.arrays[0].fill(9)
+    pair.arrays[1].fill(1)
+    pair.check()
+    pair.arrays[1][0] = 2
+    with pytest.raises(ValueError, match="on rank 2: element 0 is 2.0, expected 1.0"):
+        pair.check()
     # A model has a buffer for each tensor.
     assert [array.nbytes for array in Buffers(Case("broadcast", 12, 1, (4, 8)), 0, 2).arrays] == [4, 8]
 
