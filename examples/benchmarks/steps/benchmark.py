@@ -36,6 +36,7 @@ def _debug(*values: str) -> dict[str, str]:
 _SYNC = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", **_debug("wake=cycle", "armed=no")}
 _OPTIMAL = {**_SYNC, "PACELINE_FUSION": "optimal"}
 _EVENTS, _ARMED = _debug("wake=events"), _debug("wake=events", "armed=yes")
+_LOSSY = _debug("wake=events", "armed=no")  # steps with lossy codecs are never armed
 _PIPELINED = {"PACELINE_EXCHANGE": "pipelined", "PACELINE_PIPELINED_K": "2", "PACELINE_PIPELINED_WARMUP_STEPS": "0"}
 _MAJORITY = {**_SYNC, "PACELINE_EXCHANGE": "majority", **_EVENTS}
 _PLANNED, _LATE, _APART = {"planned": True}, {"age": 1}, {"averages": False}
@@ -50,8 +51,8 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "sync_optimal": ("paceline", _OPTIMAL, _PLANNED),
     "sync_armed": ("paceline", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "reproducible": ("horovod", {**_OPTIMAL, **_ARMED, "PACELINE_REPRODUCIBLE": "yes"}, _PLANNED),
-    "bf16": ("paceline", {**_OPTIMAL, **_ARMED, "PACELINE_CODEC": "bf16"}, {**_PLANNED, **_APART}),
-    "q8": ("paceline", {**_OPTIMAL, **_ARMED, "PACELINE_CODEC": "q8"}, {**_PLANNED, **_APART}),
+    "bf16": ("paceline", {**_OPTIMAL, **_LOSSY, "PACELINE_CODEC": "bf16"}, {**_PLANNED, **_APART}),
+    "q8": ("paceline", {**_OPTIMAL, **_LOSSY, "PACELINE_CODEC": "q8"}, {**_PLANNED, **_APART}),
     "weighted": ("weighted", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "pipelined": ("paceline", {**_SYNC, **_PIPELINED}, _LATE),
     "pipelined_optimal": ("paceline", {**_OPTIMAL, **_PIPELINED}, {**_PLANNED, **_LATE}),
