@@ -26,6 +26,7 @@ EXCHANGES = {
 }
 # Exchanges under which no contribution is lost with a rank that leaves.
 EXACT = ("sync", "armed", "pipelined", "split")
+ROUNDING = 0.01  # Keras counts in float32
 _ARMED = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "optimal", **ARMED}
 _MODULES = {"torch": "integration_tests.elastic.train_torch", "keras": "integration_tests.elastic.train_keras"}
 
@@ -102,13 +103,16 @@ def _judge(one: Run, folder: Path, seed: int) -> None:
         wrong.append(f"{len(made)} steps were made, expected {STEPS}")
     one.expected = sum(made.values())
     lost = 0 if one.exchange in EXACT else _most_lost(one)
-    if not one.expected - lost - 1e-6 <= one.count <= one.expected + 1e-6:
+    if not one.expected - lost - ROUNDING <= one.count <= one.expected + ROUNDING:
         wrong.append(f"{one.count:g} contributions, expected {one.expected - lost} to {one.expected}")
+    before = one.schedule.size
     for event in events:
-        if made.get(event.step) != event.size:
+        # The others may commit the step of a kill before they notice.
+        if made.get(event.step) not in (event.size, before if event.change is Change.KILL else event.size):
             wrong.append(f"step {event.step} was made by {made.get(event.step)} ranks, expected {event}")
         if event.change is Change.KILL and not (folder / f"killed.{event.step}").exists():
             wrong.append(f"the kill did not happen: {event}")
+        before = event.size
 
 
 def _most_lost(one: Run) -> int:

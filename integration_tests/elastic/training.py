@@ -72,7 +72,7 @@ class Changes:
         end_s = time.monotonic() + WAIT_LIMIT_S
         while time.monotonic() < end_s:
             time.sleep(0.05)
-            state.check_host_updates()
+            state.commit()  # check_host_updates() alone would repeat the steps since the last commit on new weights
         raise AssertionError(f"rank {self._hvd.rank()}: no change of ranks within {WAIT_LIMIT_S:g} s: {event}")
 
 

@@ -9,11 +9,13 @@ Limit: a tensor or array that aliases the parameter's memory shows the old value
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -52,6 +54,9 @@ class _InFlight:
         if function in ASKING:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*args, **kwargs)
+        if function is Tensor.copy_ and isinstance(args[0], _InFlight):
+            with contextlib.suppress(HorovodInternalError):  # a value that never arrives is overwritten
+                _landed(args[0])
         _land_in((args, kwargs))
         return function(*args, **kwargs)
 
