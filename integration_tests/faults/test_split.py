@@ -64,8 +64,11 @@ def test_survivors_name_the_rank_that_dies(phase: str, victim: int, kind: str) -
     assert_named(heard, victim, SIZE - 1, LIMIT_S)
 
 
-def _shut_down_with_weights_in_flight(rank: int, size: int, inside: bool) -> str:
-    """The last rank fails in its update: new weights never arrive."""
+def _weights_never_arrive(rank: int, size: int, inside: bool) -> str:
+    """The last rank fails in its update: the others load a checkpoint, and shut down.
+
+    `inside`: they shut down in the except block, too.
+    """
     import torch
 
     import paceline.torch as hvd
@@ -80,8 +83,9 @@ def _shut_down_with_weights_in_flight(rank: int, size: int, inside: bool) -> str
             return super().step(closure)
 
     hvd.init()
-    parameters = [torch.nn.Parameter(torch.zeros(100_000)) for _ in range(4)]
-    named = [(f"shutdown.{number}", one) for number, one in enumerate(parameters)]
+    parameters = torch.nn.ParameterList([torch.zeros(100_000) for _ in range(4)])
+    checkpoint = {f"{number}": torch.full((100_000,), 7.0) for number in range(4)}
+    named = [(f"arrive.{number}", one) for number, one in enumerate(parameters)]
     split = hvd.Split(elementwise=True)
     optimizer = hvd.DistributedOptimizer(Failing(parameters, lr=1.0), named, exchange=split)
     said = ""
@@ -92,6 +96,8 @@ def _shut_down_with_weights_in_flight(rank: int, size: int, inside: bool) -> str
             optimizer.step()
     except (MemoryError, hvd.HorovodInternalError) as error:
         said = str(error)
+        parameters.load_state_dict(checkpoint)
+        assert all((one == 7).all() for one in parameters)
         if inside or rank == size - 1:
             hvd.shutdown()
     hvd.shutdown()
@@ -99,8 +105,8 @@ def _shut_down_with_weights_in_flight(rank: int, size: int, inside: bool) -> str
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_survivor_shuts_down_with_weights_in_flight(inside: bool, tmp_path: Path) -> None:
+def test_a_survivor_loads_a_checkpoint_and_shuts_down(inside: bool, tmp_path: Path) -> None:
     env = {"PACELINE_HISTORY": str(tmp_path)}
-    said = run_ranks(_shut_down_with_weights_in_flight, SIZE, inside, env=env, fresh=True)
+    said = run_ranks(_weights_never_arrive, SIZE, inside, env=env, fresh=True)
     assert all(f"Rank {SIZE - 1} could not go on" in one for one in said[:-1]), said
     assert said[-1] == "in the update"
