@@ -56,10 +56,9 @@ class Changes:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def after_step(self, step: int) -> None:
-        """Log the ranks that made the step."""
-        if self._hvd.rank() == 0:
-            with (self._folder / "steps").open("a") as log:
-                print(step, self._hvd.size(), file=log)
+        """Log the number of ranks that made the step. All ranks do: any of them may be killed before this."""
+        with (self._folder / "steps").open("a") as log:
+            print(step, self._hvd.size(), file=log)
 
     def _done(self, event: Event) -> Path:
         return self._folder / f"done.{event.step}"
