@@ -108,7 +108,8 @@ def _judge(one: Run, folder: Path, seed: int) -> None:
     before = one.schedule.size
     for event in events:
         # The others may commit the step of a kill before they notice.
-        if made.get(event.step) not in (event.size, before if event.change is Change.KILL else event.size):
+        right = (event.size, before) if event.change is Change.KILL else (event.size,)
+        if made.get(event.step) not in right:
             wrong.append(f"step {event.step} was made by {made.get(event.step)} ranks, expected {event}")
         if event.change is Change.KILL and not (folder / f"killed.{event.step}").exists():
             wrong.append(f"the kill did not happen: {event}")

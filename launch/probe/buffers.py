@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.collectives.bounds import ALLREDUCE, REDUCE, REDUCE_BESIDE_BROADCAST
+from paceline.collectives.bounds import ALLREDUCE, REDUCE, messages_of
 from paceline.launch.quantities import ELEMENT_BYTES
 
 ROOT = 0
@@ -16,7 +16,7 @@ CODEC_ERROR = 0.02  # relative: q8's half step of the largest magnitude, over so
 
 @dataclass(frozen=True)
 class Case:
-    """An operation on messages of `size_bytes`, `in_flight` of them submitted together; pairs of reduce and broadcast.
+    """An operation on messages of `size_bytes`, `in_flight` of them submitted together (or as many pairs).
 
     `tensor_bytes`: sizes of a model's tensors; they replace equal messages.
     """
@@ -36,20 +36,14 @@ class Buffers:
     """float32 arrays: one for each message in flight, or one for each tensor of a model."""
 
     def __init__(self, case: Case, rank: int, size: int) -> None:
-        pairs = case.operation == REDUCE_BESIDE_BROADCAST
-        sizes = case.tensor_bytes or (case.size_bytes,) * case.in_flight * (2 if pairs else 1)
+        messages = messages_of(case.operation)
+        sizes = case.tensor_bytes or (case.size_bytes,) * case.in_flight * len(messages)
         self.arrays: list[NDArray[np.float32]] = [np.empty(one // ELEMENT_BYTES, np.float32) for one in sizes]
         self._rank = rank
-        everyone, root = size * (size + 1) / 2, ROOT + 1.0
-        reduced = everyone if rank == ROOT else None
-        of: dict[str, list[float | None]] = {
-            REDUCE: [reduced],
-            ALLREDUCE: [everyone],
-            REDUCE_BESIDE_BROADCAST: [reduced, root],
-        }
-        expected = of.get(case.operation, [root])
-        # None: the operation leaves the rank without a result.
-        self._expected = expected * (len(self.arrays) // len(expected))
+        everyone = size * (size + 1) / 2
+        # None: the operation leaves the rank without a result. All others are broadcasts.
+        of = {REDUCE: everyone if rank == ROOT else None, ALLREDUCE: everyone}
+        self._expected = [of.get(one, ROOT + 1.0) for one in messages] * (len(self.arrays) // len(messages))
         self._what = f"{case.operation} of {case.size_bytes} bytes"
 
     def fill(self) -> None:

@@ -9,7 +9,7 @@ from itertools import cycle
 from typing import Any
 
 from paceline.arguments import choice_asked
-from paceline.collectives.bounds import ALLREDUCE, BROADCAST, REDUCE, REDUCE_BESIDE_BROADCAST, turns
+from paceline.collectives.bounds import ALLREDUCE, BROADCAST, REDUCE, REDUCE_BESIDE_BROADCAST, messages_of
 from paceline.launch.probe.buffers import ROOT, Buffers, Case
 from paceline.registry.collectives import HOROVODS
 
@@ -72,7 +72,7 @@ class HorovodCaller:
             BROADCAST: lambda tensor, name: hvd.broadcast_async_(tensor, ROOT, name=name),
             REDUCE: lambda tensor, name: hvd.reduce_async_(tensor, ROOT, op=hvd.Sum, name=name),
         }
-        begins = [start[one] for one in turns(case.operation)]
+        begins = [start[one] for one in messages_of(case.operation)]
         mark = choice_asked().mark if case.operation == ALLREDUCE else ""  # a script's own allreduces have no codec
         names = [f"{mark}{case.name}.{index}" for index in range(len(tensors))]
 

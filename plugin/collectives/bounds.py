@@ -120,7 +120,7 @@ def bound_s(
     return starts * latency_s + messages * message.size_bytes * ENCODED[codec] / bytes_per_s
 
 
-def turns(operation: str) -> tuple[str, ...]:
+def messages_of(operation: str) -> tuple[str, ...]:
     """Return the operations of messages that are submitted together, the first message's first."""
     return (REDUCE, BROADCAST) if operation == REDUCE_BESIDE_BROADCAST else (operation,)
 

@@ -9,7 +9,7 @@ from itertools import cycle
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from paceline.collectives.bounds import ALLREDUCE, BROADCAST, MEASURED, REDUCE, turns
+from paceline.collectives.bounds import ALLREDUCE, BROADCAST, MEASURED, REDUCE, messages_of
 from paceline.examples.benchmarks.harness import usage
 from paceline.examples.benchmarks.harness.connections import connect_horovod, connect_torch
 from paceline.examples.benchmarks.harness.place import Place
@@ -113,7 +113,7 @@ class TorchCaller:
             BROADCAST: lambda tensor: dist.broadcast(tensor, ROOT, async_op=True),
             REDUCE: lambda tensor: dist.reduce(tensor, ROOT, async_op=True),
         }
-        begins = [start[one] for one in turns(case.operation)]
+        begins = [start[one] for one in messages_of(case.operation)]
 
         def call() -> None:
             for work in [begin(tensor) for begin, tensor in zip(cycle(begins), tensors, strict=False)]:
