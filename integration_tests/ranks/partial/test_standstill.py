@@ -36,7 +36,9 @@ def test_ranks_that_wait_for_each_other_go_on(rank: int, size: int, quorum: int 
         assert call(name, value) == size  # the first round of a name
     behind = rank == 2
     first, second = ("often", "rare") if behind else ("rare", "often")
-    assert call(first, 2.0) == (1 if behind else 2)
+    # Rank 2 may return from the round of "often" and call "rare" before it has sent its part of the latter's round.
+    fresh = call(first, 2.0)
+    assert fresh in ((1,) if behind else (2, 3)), (first, fresh)
     call(second, 3.0)
     flushes = [
         hvd.flush_partial(total, f"{name}.{quorum}", quorum=quorum, seed=seed, op=hvd.Sum)
