@@ -50,7 +50,7 @@ class Network:
         spread = (int(pid) * 31 + int(number)) & 0xFFFF
         self._prefix = f"10.{spread >> 8}.{spread & 0xFF}"
         self.addresses = [f"{self._prefix}.{k + 1}" for k in range(len(names))]
-        self._limited = [False] * len(names)
+        self._buckets: list[TokenBucket | None] = [None] * len(names)
         self._make(rates_bit_s, bridge=latency_ns == 0)
         self._switched: Switched | None = None
         if latency_ns:
@@ -99,14 +99,14 @@ class Network:
         name = self.names[host]
         ends = [(self.namespace(name), INTERFACE), (self.namespace(SWITCH), name)]
         if rate_bit_s is not None:
-            bucket = TokenBucket.for_rate(rate_bit_s)
+            self._buckets[host] = bucket = TokenBucket.for_rate(rate_bit_s, self._buckets[host])
             parameters = f"rate {bucket.rate_bit_s}bit burst {bucket.burst_bytes}b limit {bucket.queue_bytes}b"
             for namespace, device in ends:
                 tools.call("tc", *f"-n {namespace} qdisc replace dev {device} root tbf {parameters}".split())
-        elif self._limited[host]:
+        elif self._buckets[host] is not None:
             for namespace, device in ends:
                 tools.call("tc", *f"-n {namespace} qdisc delete dev {device} root".split())
-        self._limited[host] = rate_bit_s is not None
+            self._buckets[host] = None
 
     def check(self) -> None:
         """Raise ClusterError if hosts no longer reach each other."""

@@ -12,6 +12,7 @@ LOWEST_BIT_S = 10**4
 HIGHEST_BIT_S = 10**11
 
 FRAME_BYTES = 1514
+_LARGEST_BYTES = 72 * 1024  # a packet of TCP offload, 64 KiB, with the headers of its segments
 _BURST_S = 0.002
 _QUEUE_S = 0.05
 _SMALLEST_QUEUE_BYTES = 128 * 1024
@@ -35,14 +36,19 @@ class TokenBucket:
     queue_bytes: int
 
     @classmethod
-    def for_rate(cls, rate_bit_s: int) -> TokenBucket:
+    def for_rate(cls, rate_bit_s: int, before: TokenBucket | None = None) -> TokenBucket:
         """Return a bucket of 2 ms of traffic (at least two frames) and a queue of 50 ms (at least 128 KiB).
 
         The bucket is the burst that may pass after silence. With a larger one, the rate would not slow small messages;
         with a smaller one, a timer that fires a millisecond late would lose throughput. Below 64 KiB the kernel splits
         the large packets of TCP offload itself, so the devices' offload settings need no change.
+
+        A bucket that replaces `before` also holds every packet that waits in that one's queue. The kernel would wait
+        for ever for the tokens of a packet that is larger than the bucket.
         """
         bytes_per_s = rate_bit_s / 8
         burst_bytes = max(2 * FRAME_BYTES, round(bytes_per_s * _BURST_S))
+        if before is not None:
+            burst_bytes = max(burst_bytes, min(before.burst_bytes, _LARGEST_BYTES))
         queue_bytes = max(_SMALLEST_QUEUE_BYTES, round(bytes_per_s * _QUEUE_S)) + burst_bytes
         return cls(rate_bit_s, burst_bytes, queue_bytes)

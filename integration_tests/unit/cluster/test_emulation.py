@@ -70,6 +70,10 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], complaint: str, re
 def test_the_bucket_holds_two_milliseconds_and_a_cluster_is_its_block() -> None:
     assert TokenBucket.for_rate(10**9) == TokenBucket(10**9, 250_000, 6_250_000 + 250_000)
     assert TokenBucket.for_rate(10**6) == TokenBucket(10**6, 2 * FRAME_BYTES, 128 * 1024 + 2 * FRAME_BYTES)
+    # A slower bucket holds what waits in the queue of the one before: packets of at most 64 KiB and headers.
+    assert TokenBucket.for_rate(10**6, TokenBucket.for_rate(10**8)).burst_bytes == 25_000
+    assert TokenBucket.for_rate(10**6, TokenBucket.for_rate(10**9)).burst_bytes == 72 * 1024
+    assert TokenBucket.for_rate(10**9, TokenBucket.for_rate(10**6)) == TokenBucket.for_rate(10**9)
     # A cluster outside its block is refused.
     cluster = Cluster(hosts=3, slots=2)
     assert cluster.host_list == "host0:2,host1:2,host2:2"
