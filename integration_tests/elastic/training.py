@@ -71,7 +71,7 @@ class Changes:
         end_s = time.monotonic() + WAIT_LIMIT_S
         while time.monotonic() < end_s:
             time.sleep(0.05)
-            state.commit()  # check_host_updates() alone would repeat the steps since the last commit on new weights
+            state.check_host_updates()
         raise AssertionError(f"rank {self._hvd.rank()}: no change of ranks within {WAIT_LIMIT_S:g} s: {event}")
 
 

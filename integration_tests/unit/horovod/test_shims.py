@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.horovod.shims import host_staging, unmodified
+from horovod.common.exceptions import HorovodInternalError
+
+from paceline.horovod.shims import elastic_interrupts, host_staging, unmodified
 from paceline.horovod.shims.host_staging import Staging
 
 
@@ -20,6 +22,29 @@ def test_empty_codec_is_not_a_request(monkeypatch: pytest.MonkeyPatch, value: st
     else:
         monkeypatch.setenv("PACELINE_CODEC", value)
     assert unmodified._codec_asked() is expected
+
+
+class Saved:
+    """An elastic state whose calls are noted; `lost`: a rank is lost while it is saved."""
+
+    def __init__(self, lost: bool) -> None:
+        self.lost = lost
+        self.calls: list[str] = []
+
+    def save(self) -> None:
+        self.calls.append("save")
+        if self.lost:
+            raise HorovodInternalError("Rank 1 died")
+
+    def restore(self) -> None:
+        self.calls.append("restore")
+
+
+@pytest.mark.parametrize(("lost", "calls"), [(False, ["save"]), (True, ["save", "restore"])])
+def test_an_interrupted_rank_commits_or_returns_to_its_last_commit(lost: bool, calls: list[str]) -> None:
+    state = Saved(lost)
+    assert elastic_interrupts.keep(state) is not lost
+    assert state.calls == calls
 
 
 class Library:

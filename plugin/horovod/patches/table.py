@@ -14,7 +14,7 @@ from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WOR
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.gloo_thread import BATCHES_EDITS, TICKS_EDITS
 from paceline.horovod.patches.handles import FORKED_CHILD_EDITS, IDLE_WAITING_EDITS
-from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
+from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, ELASTIC_INTERRUPTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
 from paceline.horovod.patches.libraries import TWO_LIBRARIES_EDITS
 from paceline.horovod.patches.lifecycle import LIFECYCLE_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
@@ -261,6 +261,12 @@ PATCHES: tuple[Patch, ...] = (
         "elastic-hosts",
         "An elastic job that fits on one host waits 600 s for a second one without a word, as it does for slots.",
         ELASTIC_HOSTS_EDITS,
+    ),
+    Patch(
+        "elastic-interrupts",
+        "When check_host_updates() interrupts an elastic job that new hosts join, the steps since the last commit are "
+        "repeated on weights that have them.",
+        ELASTIC_INTERRUPTS_EDITS,
     ),
     Patch(
         "two-signals",
