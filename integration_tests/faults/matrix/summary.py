@@ -42,7 +42,7 @@ class Line:
     @property
     def row(self) -> dict[str, Any]:
         """The result as one line of a file, for `merged` and the page of faults."""
-        own = {name: value for name, value in vars(self).items() if name not in ("case", "details")}
+        own = {name: value for name, value in vars(self).items() if name != "case"}
         names = {name: getattr(self.case, name) for name in ("exchange", "framework", "backend", "size")}
         return {**names, "sentence": str(self.case.fault), **own}
 

@@ -282,3 +282,13 @@ PROCESS_SETS: tuple[Edit, ...] = (
         "    returned_id = _basics._remove_process_set_impl(process_set_id)",
     ),
 )
+
+# The table has no ranks of a world that has ended; init() would ignore this.
+ENDED_WORLD: tuple[Edit, ...] = (
+    Edit(
+        _BASICS,
+        "ps_size = int(self.MPI_LIB_CTYPES.horovod_process_set_size(ctypes.c_int(ps_id)))",
+        "before",
+        "if ps_id == 0:\n    ret[0] = list(range(self.size()))\n    continue",
+    ),
+)

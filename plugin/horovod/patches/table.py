@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paceline.horovod.edits import Edit
 from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
 from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WORKER_ENVIRONMENT_EDITS
-from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
+from paceline.horovod.patches.failure import DEAD_RANK, ENDED_WORLD, PROCESS_SETS
 from paceline.horovod.patches.gloo_thread import BATCHES_EDITS, TICKS_EDITS
 from paceline.horovod.patches.handles import FORKED_CHILD_EDITS, IDLE_WAITING_EDITS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, ELASTIC_INTERRUPTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
@@ -145,6 +145,11 @@ PATCHES: tuple[Patch, ...] = (
         "After a rank died others may wait for Gloo's time limit, 30 s: who failed keeps its connections, and waiting "
         "for the rest of a message is not interrupted. Errors do not say which rank it was.",
         DEAD_RANK,
+    ),
+    Patch(
+        "ended-world",
+        "A rank whose init() ends just after another rank was lost or has shut down trains alone, without an error.",
+        ENDED_WORLD,
     ),
     Patch(
         "bound-buffers",
