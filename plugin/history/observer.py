@@ -113,7 +113,8 @@ class Observer:
             queue = self._in_flight[name]
             if self._rounds is not None:
                 queue.clear()
-                self._write(self._rounds.answered(name, step, sums_of(array_of(result))))
+                if applied := self._rounds.answered(name, step, sums_of(array_of(result))):
+                    self._write(applied)
             elif shares is not None:
                 queue.clear()
                 self._received[name] = step

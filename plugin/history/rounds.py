@@ -31,9 +31,13 @@ class Rounds:
                 known = self._buffers.called(full)
                 self._received[str(key)] = _received(self._buffers.save(full)) if known else 0
 
-    def answered(self, name: str, step: int, sums: Sums, drain: bool = False) -> Applied:
-        """Return the record of a result that was received."""
-        return self._applied(name, step, sums, self._buffers.save(self._full_names[name]), drain)
+    def answered(self, name: str, step: int, sums: Sums) -> Applied | None:
+        """Return the record of a result that was received.
+
+        None if the world has ended since, with its counts: another tensor's error ends this update.
+        """
+        saved = self._buffers.save(self._full_names[name])
+        return None if _received(saved) < self._received[name] else self._applied(name, step, sums, saved, False)
 
     def drained(self, step: int, results: Mapping[str, Sums]) -> Iterator[Applied]:
         """Yield the records of results that a drain returned; it leaves out those that are zero."""
