@@ -45,7 +45,7 @@ def test_a_rank_does_not_train_alone(rank: int, size: int, ours: bool) -> None:
 
     basics._init_process_sets = late
     weight = torch.nn.Parameter(torch.zeros(3))
-    with pytest.raises(hvd.HorovodInternalError, match="Rank 0"):
+    with pytest.raises(hvd.HorovodInternalError, match="has been shut down"):
         hvd.init()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
         weight.sum().backward()

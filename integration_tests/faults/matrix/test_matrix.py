@@ -58,6 +58,13 @@ _SOME = [case for case in ALL if case.size <= MOST_RANKS and case.fault.moment i
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("turn", range(10))
+def test_who_waits_beside_a_killed_rank_does_not_abort(turn: int) -> None:
+    """In one of five turns a rank began an operation while another thread closed its connections, and aborted."""
+    _assert_right(Case(Fault(5, Action.KILL, 1, Moment.MESSAGE), "local", "torch", "", 4))
+
+
+@pytest.mark.more
 @pytest.mark.parametrize("case", spread(_SOME, MORE), ids=str)
 def test_faults_spread_over_the_matrix(case: Case) -> None:
     _assert_right(case)

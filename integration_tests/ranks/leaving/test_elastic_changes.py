@@ -126,11 +126,11 @@ def size_of(step: int) -> int:
     return max((begin, size) for begin, (_, size) in PHASES.items() if begin <= step)[1]
 
 
-def tested(case: tuple[str, str]) -> Any:
+def marked(case: tuple[str, str]) -> Any:
     return pytest.param(case, marks=pytest.mark.patch("elastic-interrupts")) if case == TESTED else more(case)
 
 
-@pytest.mark.parametrize("case", map(tested, CASES), ids="-".join)
+@pytest.mark.parametrize("case", [marked(case) for case in CASES], ids="-".join)
 def test_weights_show_every_contribution_of_ranks_that_came_and_went(tmp_path: Path, case: tuple[str, str]) -> None:
     framework, exchange = case
     script = written(tmp_path, BEGIN + SCRIPTS[framework])

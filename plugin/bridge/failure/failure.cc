@@ -38,6 +38,9 @@ struct World {
   std::string why;
   std::vector<std::weak_ptr<gloo::Context>> contexts;
   std::shared_ptr<PeerWatch> watch;
+  // Held while connections are closed. Who fails next goes on when all are closed: an operation that begins on one that
+  // is not closed yet would receive what was sent for the operation that failed.
+  std::mutex closing;
 };
 
 World& TheWorld() {
@@ -53,6 +56,7 @@ std::shared_ptr<PeerWatch> TheWatch() {
 // Remembers the first reason and closes all connections.
 void End(const std::string& why) {
   auto& world = TheWorld();
+  std::lock_guard<std::mutex> closing(world.closing);
   std::vector<std::weak_ptr<gloo::Context>> contexts;
   {
     std::lock_guard<std::mutex> lock(world.mutex);

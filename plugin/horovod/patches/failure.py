@@ -66,6 +66,19 @@ DEAD_RANK: tuple[Edit, ...] = (
         "}",
         within="void Pair::close() {",
     ),
+    # What Gloo's thread throws would end the process.
+    Edit(
+        _PAIR,
+        "handleReadWrite(events);",
+        "replace",
+        "try {\n"
+        "  handleReadWrite(events);\n"
+        "} catch (const std::exception& error) {\n"
+        "  if (ex_ == nullptr) {\n"
+        "    signalException(error.what());\n"
+        "  }\n"
+        "}",
+    ),
     # Register all connections; one from each rank to rank 0 is for liveness.
     Edit(_GLOO_CONTEXT, '#include "memory_store.h"', "after", _INCLUDE),
     Edit(_GLOO_CONTEXT, "context->connectFullMesh(*store, dev);", "after", f"{_CALL}Connected(context);"),
