@@ -50,13 +50,26 @@ class _Gradient:
 
 def load(path: Path, kineto: Path) -> Trace:
     """Return the trace of one rank. Raises UserError that names the file and what it lacks."""
-    nodes = _content(path, "nodes")["nodes"]
-    profile = _content(kineto, "traceEvents")
+    nodes, profile = _content(path, "nodes")["nodes"], _content(kineto, "traceEvents")
+    try:
+        found = _found(nodes, profile)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"{path} and {kineto} cannot be used: a record has another form ({type(error).__name__}: {error}).",
+            REMEDY,
+        ) from None
+    if found is None:
+        raise UserError(f"{path} and {kineto} have no gradient in common.", "Both must be of the same run. " + REMEDY)
+    return found
+
+
+def _found(nodes: Sequence[Any], profile: dict[str, Any]) -> Trace | None:
+    """Return the trace, or None if no gradient is in both files."""
     events = [one for one in profile["traceEvents"] if one.get("ph") == "X"]
     world = profile.get("distributedInfo") or {}
     found = _gradients(nodes, events)
     if not found:
-        raise UserError(f"{path} and {kineto} have no gradient in common.", "Both must be of the same run. " + REMEDY)
+        return None
     steps = _steps(found, events)
     return Trace(int(world.get("world_size", 1)), (_rank(steps, events, world),))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from horovod.common.exceptions import HorovodInternalError
 
 from paceline.horovod.shims import elastic_interrupts, host_staging, unmodified

@@ -72,8 +72,12 @@ def _read_file(path: Path, worlds: dict[int, WorldHistory]) -> None:
         elif isinstance(record, Made):
             streams[record.x] = Stream(rank, record)
             world.exchanges.setdefault(record.label, {})[rank] = streams[record.x]
+        elif (stream := streams.get(record.x)) is not None:  # type: ignore[attr-defined]
+            stream.records.append(record)
         else:
-            streams[record.x].records.append(record)  # type: ignore[attr-defined]
+            raise UserError(
+                f"{path} has records of an exchange whose beginning is missing.", "Use the file as it was written."
+            )
 
 
 def records_of(path: Path) -> Iterator[Record]:
