@@ -92,7 +92,7 @@ def records_of(path: Path) -> Iterator[Record]:
             continue
         try:
             record: Record = decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except ValueError as error:  # msgspec's errors are, and those of bytes that are no text
             if number == len(lines):
                 return
             raise UserError(
