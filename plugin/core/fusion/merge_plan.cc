@@ -11,6 +11,8 @@ namespace {
 
 // version, active, patience, number of tensors
 constexpr size_t kHeader = 4;
+constexpr double kMostVersion = 9007199254740992.0;  // 2^53: whole numbers of a double
+constexpr double kMostParts = 1 << 30;
 
 [[noreturn]] void Refuse(const std::string& what) { throw std::invalid_argument("not a plan: " + what); }
 
@@ -31,8 +33,12 @@ MergePlan DecodePlan(const std::vector<double>& values) {
     }
   }
   constexpr size_t before = kHeader + MergePlan::kExpectations;
-  if (values.size() < before || values.size() != before + 2 * static_cast<size_t>(values[3])) {
+  if (values.size() < before || values[3] > static_cast<double>(values.size()) ||
+      values.size() != before + 2 * static_cast<size_t>(values[3])) {
     Refuse(std::to_string(values.size()) + " values");
+  }
+  if (values[0] > kMostVersion) {
+    Refuse("version " + std::to_string(values[0]));
   }
   MergePlan plan;
   plan.version = static_cast<int64_t>(values[0]);
@@ -43,6 +49,10 @@ MergePlan DecodePlan(const std::vector<double>& values) {
   }
   const auto tensors = static_cast<size_t>(values[3]);
   for (size_t n = before; n < before + tensors; ++n) {
+    if (values[n] > values[3] || values[n + tensors] > kMostParts) {
+      Refuse("tensor " + std::to_string(n - before) + " is in group " + std::to_string(values[n]) + ", in " +
+             std::to_string(values[n + tensors]) + " parts");
+    }
     plan.group_of.push_back(static_cast<int32_t>(values[n]) - 1);
     plan.parts_of.push_back(std::max(static_cast<int32_t>(values[n + tensors]), 1));
   }

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <limits>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -43,6 +45,28 @@ TEST_CASE("a plan is read from the values that ranks combine") {
   CHECK(plan.parts_of == std::vector<int32_t>{1, 1, 3, 1});
   CHECK(plan.groups() == 2);
   CHECK(DecodePlan({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}).groups() == 0);
+}
+
+TEST_CASE("damaged plans are read or refused, whatever the values") {
+  std::mt19937 dice(7);
+  const std::vector<double> others = {
+      0, 1, 0.5, -1, 3, 1e9, 4294967296.0, 9.3e18, 1e300, std::nan(""), std::numeric_limits<double>::infinity()};
+  int read = 0;
+  for (int turn = 0; turn < 20'000; ++turn) {
+    auto damaged = kExample;
+    for (auto changes = 1 + dice() % 3; changes > 0; --changes) {
+      damaged[dice() % damaged.size()] = others[dice() % others.size()];
+    }
+    damaged.resize(damaged.size() - (dice() % 8 == 0 ? dice() % damaged.size() : 0));
+    try {
+      const auto plan = DecodePlan(damaged);
+      CHECK(plan.group_of.size() == plan.parts_of.size());
+      CHECK(plan.groups() <= static_cast<int32_t>(plan.group_of.size()));
+      ++read;
+    } catch (const std::invalid_argument&) {
+    }
+  }
+  CHECK(read > 1000);
 }
 
 TEST_CASE("what is no plan is refused") {
