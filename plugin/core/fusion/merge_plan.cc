@@ -12,7 +12,7 @@ namespace {
 // version, active, patience, number of tensors
 constexpr size_t kHeader = 4;
 constexpr double kMostVersion = 9007199254740992.0;  // 2^53: whole numbers of a double
-constexpr double kMostParts = 1 << 30;
+constexpr double kMostParts = 1073741824.0;          // 2^30
 
 [[noreturn]] void Refuse(const std::string& what) { throw std::invalid_argument("not a plan: " + what); }
 
