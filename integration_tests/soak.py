@@ -114,9 +114,7 @@ def main() -> int:
             kind = "armed" if case.exchange == ARMED else "others"
             if kind not in worlds:
                 worlds[kind] = World(arguments.ranks, case.env(True))
-            values = worlds[kind].run(
-                __name__.replace("__main__", "integration_tests.soak"), "turn", (case,), TURN_LIMIT_S
-            )
+            values = worlds[kind].run("integration_tests.soak", "turn", (case,), TURN_LIMIT_S)
             now_s = time.monotonic() - begin_s
             for rank, one in enumerate(values):
                 found.setdefault(f"{rank}, {kind}", []).append(Sample(now_s, tuple(one)))
