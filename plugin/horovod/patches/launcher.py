@@ -79,12 +79,3 @@ ELASTIC_HOSTS_EDITS: tuple[Edit, ...] = (
         within="def get_common_interfaces(settings, all_host_names, remote_host_names=None, fn_cache=None):",
     ),
 )
-
-ELASTIC_INTERRUPTS_EDITS: tuple[Edit, ...] = (
-    Edit(
-        "horovod/common/elastic.py",
-        "skip_sync = e.skip_sync",
-        "replace",
-        "from horovod._paceline import elastic_interrupts\nskip_sync = elastic_interrupts.keep(state) and e.skip_sync",
-    ),
-)

@@ -1,4 +1,4 @@
-"""Calls of paceline.horovod.shims.glue from Horovod's init() and shutdown()."""
+"""Calls of our shims from Horovod's init() and shutdown(), and between two worlds of an elastic job."""
 
 from __future__ import annotations
 
@@ -32,5 +32,14 @@ LIFECYCLE_EDITS: tuple[Edit, ...] = (
         "replace",
         "mpi_lib.horovod_torch_reset()\nreturn ended",
         _SHUTDOWN,
+    ),
+)
+
+ELASTIC_INTERRUPTS_EDITS: tuple[Edit, ...] = (
+    Edit(
+        "horovod/common/elastic.py",
+        "skip_sync = e.skip_sync",
+        "replace",
+        "from horovod._paceline import elastic_interrupts\nskip_sync = elastic_interrupts.keep(state) and e.skip_sync",
     ),
 )

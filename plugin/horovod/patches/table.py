@@ -14,14 +14,9 @@ from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WOR
 from paceline.horovod.patches.failure import DEAD_RANK, ENDED_WORLD, PROCESS_SETS
 from paceline.horovod.patches.gloo_thread import BATCHES_EDITS, TICKS_EDITS
 from paceline.horovod.patches.handles import FORKED_CHILD_EDITS, IDLE_WAITING_EDITS
-from paceline.horovod.patches.launcher import (
-    ELASTIC_HOSTS_EDITS,
-    ELASTIC_INTERRUPTS_EDITS,
-    LIGHT_EDITS,
-    TWO_SIGNALS_EDITS,
-)
+from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
 from paceline.horovod.patches.libraries import TWO_LIBRARIES_EDITS
-from paceline.horovod.patches.lifecycle import LIFECYCLE_EDITS
+from paceline.horovod.patches.lifecycle import ELASTIC_INTERRUPTS_EDITS, LIFECYCLE_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
 from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
 from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
