@@ -6,17 +6,19 @@ A turn draws a case of the matrix of concurrent activities (integration_tests/co
 beside the training, a random order, pauses of ranks. Every turn has a world of its own: init(), the case with its exact
 sums, shutdown(). Names of tensors repeat, as in a job. Two sets of processes take turns, one of them with armed steps.
 Prints growth per hour, by a line through the measurements after the first quarter, and the measured range. Exits with 1
-if a case fails, or if descriptors or threads grow.
+if a case fails, or if descriptors or threads grow. `--output` keeps what every turn ran and left behind.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -103,6 +105,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--framework", default="torch", choices=["torch", "keras"])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="file that gets a line of JSON for each turn")
     arguments, console = parser.parse_args(), Console(width=160)
     dice = random.Random(arguments.seed)
     worlds: dict[str, World] = {}
@@ -118,6 +121,9 @@ def main() -> int:
             now_s = time.monotonic() - begin_s
             for rank, one in enumerate(values):
                 found.setdefault(f"{rank}, {kind}", []).append(Sample(now_s, tuple(one)))
+            if arguments.output:
+                with arguments.output.open("a") as file:
+                    print(json.dumps({"time_s": now_s, "kind": kind, **asdict(case), "values": values}), file=file)
             if time.monotonic() - shown_s > 300:
                 shown_s = time.monotonic()
                 turns = sum(len(one) for one in found.values()) // arguments.ranks

@@ -12,6 +12,7 @@ namespace {
 // version, active, patience, number of tensors
 constexpr size_t kHeader = 4;
 constexpr double kMostVersion = 9007199254740992.0;  // 2^53: whole numbers of a double
+constexpr double kMostTimeoutS = 1e9;                // in nanoseconds it is an int64_t
 constexpr double kMostParts = 1073741824.0;          // 2^30
 
 [[noreturn]] void Refuse(const std::string& what) { throw std::invalid_argument("not a plan: " + what); }
@@ -39,6 +40,9 @@ MergePlan DecodePlan(const std::vector<double>& values) {
   }
   if (values[0] > kMostVersion) {
     Refuse("version " + std::to_string(values[0]));
+  }
+  if (values[2] > kMostTimeoutS) {
+    Refuse("a timeout of " + std::to_string(values[2]) + " s");
   }
   MergePlan plan;
   plan.version = static_cast<int64_t>(values[0]);

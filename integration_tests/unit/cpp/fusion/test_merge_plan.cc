@@ -60,6 +60,7 @@ TEST_CASE("damaged plans are read or refused, whatever the values") {
     damaged.resize(damaged.size() - (dice() % 8 == 0 ? dice() % damaged.size() : 0));
     try {
       const auto plan = DecodePlan(damaged);
+      CHECK(ActivePlan(plan, kTensors).timeout_ns() >= 0);
       CHECK(plan.group_of.size() == plan.parts_of.size());
       CHECK(plan.groups() <= static_cast<int32_t>(plan.group_of.size()));
       ++read;
@@ -80,6 +81,9 @@ TEST_CASE("what is no plan is refused") {
   auto infinite = kExample;
   infinite[2] = std::numeric_limits<double>::infinity();
   CHECK_THROWS_AS(DecodePlan(infinite), std::invalid_argument);
+  auto long_wait = kExample;
+  long_wait[2] = 1e10;  // more nanoseconds than an int64_t has
+  CHECK_THROWS_AS(DecodePlan(long_wait), std::invalid_argument);
   auto gap = kExample;
   gap[kLastGroup] = 4;
   CHECK_THROWS_WITH_AS(DecodePlan(gap), "not a plan: group 2 has no members", std::invalid_argument);
