@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support.packages import ROOT
+from paceline import config
 from paceline.collectives import probed
 from paceline.exchange import channel_owners
 from paceline.launch.rank.channel import SILENCE_S
@@ -38,6 +39,7 @@ def _limits_s() -> dict[str, float]:
         "settling": SETTLE_LIMIT_S,
         "shutdown": SHUTDOWN_LIMIT_S,
         "launcher": SILENCE_S,
+        "drain": config.read({}).drain_limit_s,
     }
     for name, (file, pattern, unit_s) in IN_CPP.items():
         found = re.search(pattern, (ROOT / "plugin" / file).read_text())
