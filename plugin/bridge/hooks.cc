@@ -1,6 +1,7 @@
 #include "bridge/hooks.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "bridge/cpu_tensor.h"
 #include "bridge/half.h"
@@ -11,6 +12,8 @@
 namespace horovod::paceline {
 
 namespace {
+
+std::atomic<int32_t> changes_of_process_sets{0};
 
 common::Status Reserved(const std::string& name) {
   return common::Status::InvalidArgument(
@@ -52,6 +55,12 @@ void NotifyWorkSubmitted() {
     participant->WorkSubmitted();
   }
 }
+
+ProcessSetsChange::ProcessSetsChange() { ++changes_of_process_sets; }
+
+ProcessSetsChange::~ProcessSetsChange() { --changes_of_process_sets; }
+
+bool ProcessSetsChange::waited_for() { return changes_of_process_sets > 0; }
 
 void NotifyWaitedFor() {
   for (auto* participant : Participants()) {

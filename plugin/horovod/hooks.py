@@ -216,6 +216,15 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
         Edit(_PROCESS_SET, '#include "process_set.h"', "after", _WAKING),
         Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}NotifyWorkSubmitted();"),
     ),
+    "process_sets_change": tuple(
+        Edit(
+            _OPERATIONS,
+            f"// Block until the background thread has {done} the process set.",
+            "before",
+            f"const {_CALL}ProcessSetsChange change;",
+        )
+        for done in ("initialized", "removed")
+    ),
     "waited_for": (
         Edit(_TORCH_OPS, '#include "ready_event.h"', "after", _WAKING),
         Edit(

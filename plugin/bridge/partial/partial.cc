@@ -8,6 +8,7 @@
 #include "bridge/packing.h"
 #include "bridge/participants.h"
 #include "bridge/reserved_names.h"
+#include "bridge/waking.h"
 #include "horovod/common/logging.h"
 
 namespace horovod::paceline {
@@ -18,6 +19,8 @@ namespace {
 
 // A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
 constexpr int64_t kTimeout_ns = 50'000'000;
+// Its name as one of them; users cannot give it.
+const std::string kProcessSetsChange = "\x7fpaceline.process_sets";
 // Of the numbers of a registration.
 constexpr double kMostNumber = 0x1p31;
 
@@ -216,6 +219,7 @@ void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request
     return;
   }
   const auto now_ns = Nanoseconds(Clock::now());
+  FollowProcessSets(now_ns);
   if (!set_->followed) {
     set_->followed = true;
     for (const auto& name : process_set.tensor_queue.Submitted()) {
@@ -259,6 +263,15 @@ Clock::duration Partial::SleepLimit() {
 void Partial::Began(const std::string& name, bool partial, int64_t now_ns) {
   if (!Begins(name, kControlNames)) {
     holdups_.Began(current_, name, partial, now_ns);
+  }
+}
+
+// No operation says that a thread waits for all ranks to add or remove a process set.
+void Partial::FollowProcessSets(int64_t now_ns) {
+  if (ProcessSetsChange::waited_for()) {
+    holdups_.Began(0, kProcessSetsChange, false, now_ns);
+  } else {
+    holdups_.Ended(0, kProcessSetsChange);
   }
 }
 

@@ -100,6 +100,7 @@ class Partial : public Exchange {
   std::vector<std::shared_ptr<PartialChannel>> Channels(ProcessSet... process_set_id) const;
   bool Owns(const common::Response& response) const;
   void Began(const std::string& name, bool partial, int64_t now_ns);
+  void FollowProcessSets(int64_t now_ns);
   void ReportStraggler(common::ProcessSet& process_set);
   void ReportStandstill() const;
   // For messages: the current process set, unless it has all ranks.
