@@ -20,7 +20,7 @@ namespace {
 // A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
 constexpr int64_t kTimeout_ns = 50'000'000;
 // Its name as one of them; users cannot give it.
-const std::string kProcessSetsChange = "\x7fpaceline.process_sets";
+constexpr const char* kProcessSetsChange = "\x7fpaceline.process_sets";
 // Of the numbers of a registration.
 constexpr double kMostNumber = 0x1p31;
 
