@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bridge/participant.h"
+#include "bridge/process_sets_change.h"
 #include "bridge/waking.h"
 
 namespace horovod::paceline {

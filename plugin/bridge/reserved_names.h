@@ -47,6 +47,11 @@ inline constexpr std::string_view kPingNames =
     "\x7f"
     "paceline.ping.";
 
+// A change of process sets, among the operations that hold a rank up (partial/partial.cc).
+inline constexpr std::string_view kProcessSetsName =
+    "\x7f"
+    "paceline.process_sets";
+
 // Whether `name` begins with one of these.
 inline bool Begins(const std::string& name, std::string_view prefix) {
   return name.compare(0, prefix.size(), prefix) == 0;

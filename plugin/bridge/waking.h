@@ -12,20 +12,6 @@ void NotifyWorkSubmitted();
 // waited_for: the calling thread waits for an operation, or for the background thread to shut down.
 void NotifyWaitedFor();
 
-// process_sets_change: the calling thread waits for all ranks to add or remove a process set, as long as this exists.
-class ProcessSetsChange {
- public:
-  ProcessSetsChange();
-  ~ProcessSetsChange();
-  ProcessSetsChange(const ProcessSetsChange&) = delete;
-  ProcessSetsChange& operator=(const ProcessSetsChange&) = delete;
-  ProcessSetsChange(ProcessSetsChange&&) = delete;
-  ProcessSetsChange& operator=(ProcessSetsChange&&) = delete;
-
-  // A thread of this rank does.
-  static bool waited_for();
-};
-
 }  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_WAKING_H

@@ -7,6 +7,7 @@
 
 #include "bridge/packing.h"
 #include "bridge/participants.h"
+#include "bridge/process_sets_change.h"
 #include "bridge/reserved_names.h"
 #include "bridge/waking.h"
 #include "horovod/common/logging.h"
@@ -19,8 +20,6 @@ namespace {
 
 // A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
 constexpr int64_t kTimeout_ns = 50'000'000;
-// Its name as one of them; users cannot give it.
-constexpr const char* kProcessSetsChange = "\x7fpaceline.process_sets";
 // Of the numbers of a registration.
 constexpr double kMostNumber = 0x1p31;
 
@@ -269,9 +268,9 @@ void Partial::Began(const std::string& name, bool partial, int64_t now_ns) {
 // No operation says that a thread waits for all ranks to add or remove a process set.
 void Partial::FollowProcessSets(int64_t now_ns) {
   if (ProcessSetsChange::waited_for()) {
-    holdups_.Began(0, kProcessSetsChange, false, now_ns);
+    holdups_.Began(0, std::string(kProcessSetsName), false, now_ns);
   } else {
-    holdups_.Ended(0, kProcessSetsChange);
+    holdups_.Ended(0, std::string(kProcessSetsName));
   }
 }
 
