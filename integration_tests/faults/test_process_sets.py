@@ -7,6 +7,7 @@ in agreement with the other ranks. An error during their setup occurred there ag
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -64,4 +65,48 @@ def test_differing_sets_while_running(rank: int, size: int) -> None:
     hvd.shutdown()
     hvd.init(process_sets="dynamic")
     assert hvd.add_process_set([1, 2]).process_set_id == 1
+    _works(rank, size)
+
+
+_STALL = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+
+
+@ranks(3, fresh=True, env=_STALL, timeout_s=40)
+def test_a_call_that_some_ranks_never_make_is_an_error_on_all_ranks(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init(process_sets="dynamic")
+    one, other = hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])
+    cases = [
+        (
+            lambda: hvd.add_process_set([0, 2]),
+            r"hvd.add_process_set\(\) was called by ranks \[0, 1\], not by ranks \[2\]",
+        ),
+        (
+            lambda: hvd.remove_process_set(one if rank == 0 else other),
+            r"was called by ranks \[0\] for process set 1, by ranks \[1\] for process set 2, not by ranks \[2\]",
+        ),
+    ]
+    for call, text in cases:
+        with pytest.raises(hvd.HorovodInternalError, match=rf"for [34] s now\. .*{text}"):
+            if rank == 2:
+                hvd.allreduce(torch.ones(2), name="alone")
+            else:
+                call()
+        hvd.shutdown()
+        hvd.init(process_sets="dynamic")
+        one, other = hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])
+        _works(rank, size)
+
+
+@ranks(3, fresh=True, env={**_STALL, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}, timeout_s=40)
+def test_a_late_call_is_waited_for(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init(process_sets="dynamic")
+    time.sleep(4 if rank == 1 else 0)
+    one = hvd.add_process_set([0, 2])
+    time.sleep(4 if rank == 0 else 0)
+    assert hvd.remove_process_set(one)
     _works(rank, size)

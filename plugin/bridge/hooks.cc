@@ -1,7 +1,6 @@
 #include "bridge/hooks.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "bridge/cpu_tensor.h"
 #include "bridge/half.h"
@@ -12,8 +11,6 @@
 namespace horovod::paceline {
 
 namespace {
-
-std::atomic<int32_t> changes_of_process_sets{0};
 
 common::Status Reserved(const std::string& name) {
   return common::Status::InvalidArgument(
@@ -56,12 +53,6 @@ void NotifyWorkSubmitted() {
   }
 }
 
-ProcessSetsChange::ProcessSetsChange() { ++changes_of_process_sets; }
-
-ProcessSetsChange::~ProcessSetsChange() { --changes_of_process_sets; }
-
-bool ProcessSetsChange::waited_for() { return changes_of_process_sets > 0; }
-
 void NotifyWaitedFor() {
   for (auto* participant : Participants()) {
     participant->WaitedFor();
@@ -82,6 +73,12 @@ bool CombineBits(::paceline::core::BitOperation operation, std::vector<long long
 bool GatherInts(const std::array<int, 2>& values, std::vector<int>& all_values) {
   const auto& all = Participants();
   return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherInts(values, all_values); });
+}
+
+void ProcessSets(const std::vector<int>& all_values) {
+  for (auto* participant : Participants()) {
+    participant->ProcessSets(all_values);
+  }
 }
 
 bool SendRequests(const common::RequestList& requests) {

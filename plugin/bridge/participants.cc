@@ -18,6 +18,7 @@
 #include "bridge/partial/partial.h"
 #include "bridge/pipelined/pipelined.h"
 #include "bridge/priorities.h"
+#include "bridge/process_sets_change.h"
 #include "bridge/record/recording.h"
 #include "bridge/settings/settings.h"
 #include "bridge/stages/stage_communicators.h"
@@ -91,6 +92,7 @@ std::vector<Participant*> Make() {
       {Priority::kSettings, new Settings(FailTogether)},
       {Priority::kNaming, new Naming},
       {Priority::kCoordination, new Coordination(OfCoordination(), SleepLimitOfAll)},
+      {Priority::kProcessSetsWatch, new ProcessSetsWatch},
       {Priority::kNumerics, new Numerics},
       {Priority::kExchanges, new Exchanges(*operations, {pipelined, *partial})},
       {Priority::kPipelined, pipelined},

@@ -13,6 +13,7 @@ enum class Priority {
   kSettings,
   kNaming,
   kCoordination,
+  kProcessSetsWatch,
   // Before kExchanges in Enqueue: looks at what is submitted before a channel takes it over.
   kNumerics,
   // Before kPartial in Enqueue: takes the calls that are registered; others of a name that was partial are refused.
