@@ -5,12 +5,16 @@ in flight, a parameter is an InFlightParameter. Every torch function with such a
 first: it waits, restores the class and continues. Functions that need only metadata or the gradient do not wait.
 
 Limit: a tensor or array that aliases the parameter's memory shows the old value until the parameter itself is read.
+
+A process that is forked, such as one that loads data, cannot wait: nothing arrives there. So a fork waits for all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -80,6 +84,7 @@ class InFlightTensor(_InFlight, Tensor):
     """A leaf that is not a Parameter, whose new value is in flight."""
 
 
+_unread: weakref.WeakSet[Arriving] = weakref.WeakSet()
 _CLASSES: dict[type, type] = {Parameter: InFlightParameter, Tensor: InFlightTensor}
 _ORDINARY = {in_flight: ordinary for ordinary, in_flight in _CLASSES.items()}
 
@@ -103,6 +108,7 @@ class Arriving:
         for parameter in parameters:
             vars(parameter)[_ARRIVING] = self
             parameter.__class__ = _CLASSES[type(parameter)]
+        _unread.add(self)
 
     @staticmethod
     def takes(parameters: Sequence[Tensor]) -> bool:
@@ -128,9 +134,18 @@ class Arriving:
         """Restore the classes and keep the old values."""
         with self._lock:
             self._over = True
+            _unread.discard(self)
             for parameter in self._parameters:
                 parameter.__class__ = _ORDINARY.get(type(parameter), type(parameter))
                 vars(parameter).pop(_ARRIVING, None)
+
+
+def _land_all() -> None:
+    for arriving in list(_unread):
+        arriving.land()
+
+
+os.register_at_fork(before=_land_all)
 
 
 def _landed(parameter: Any) -> Any:

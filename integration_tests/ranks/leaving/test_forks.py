@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,3 +53,70 @@ def test_operations_that_end_do_not_change_pythons_list_of_threads(rank: int, si
     for _ in range(10):
         hvd.allreduce(torch.ones(2), name="later")
     assert _python_threads() == known
+
+
+def _in_a_child(body: Callable[[], None]) -> str:
+    """Run `body` in a forked process; return the error that it raised."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        text = ""
+        try:
+            body()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(writing, text.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    os.wait()
+    return text
+
+
+@pytest.mark.patch("forked-operation")
+@ranks(2, hvd="paceline.torch", env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}, timeout_s=40)
+def test_operations_of_a_forked_process_are_errors(rank: int, size: int, hvd: Any) -> None:
+    begun = hvd.allreduce_async(torch.ones(2), name="begun") if rank == 0 else None
+    operations: dict[str, Callable[[], Any]] = {
+        "allreduce": lambda: hvd.allreduce(torch.ones(2)),
+        "wait": lambda: hvd.synchronize(begun) if rank == 0 else hvd.barrier(),
+        "object": lambda: hvd.broadcast_object([1], root_rank=0),
+        "join": hvd.join,
+        "barrier": hvd.barrier,
+        "sets": lambda: hvd.add_process_set([0]),
+        "partial": lambda: hvd.partial_allreduce(torch.ones(2), "p", quorum="solo"),
+    }
+    for name, operation in operations.items():
+        error = _in_a_child(operation)
+        assert f"was forked from rank {rank}, process {os.getpid()}, after hvd.init()" in error, (name, error)
+    if begun is None:
+        begun = hvd.allreduce_async(torch.ones(2), name="begun")
+    assert torch.equal(hvd.synchronize(begun), torch.ones(2))
+    assert _in_a_child(lambda: print(hvd.rank(), hvd.size())) == ""
+
+
+@ranks(2, 3, hvd="paceline.torch", timeout_s=40)
+@pytest.mark.parametrize("fusion", ["none", "optimal"])
+def test_a_forked_process_reads_new_weights(rank: int, size: int, hvd: Any, fusion: str) -> None:
+    """Weights of the split exchange are in flight after step()."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Linear(60, 3))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), exchange="split", fusion=fusion
+    )
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.full((2, 40), float(rank + step))).square().mean().backward()
+        optimizer.step()
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.write(writing, repr(float(model(torch.ones(1, 40)).sum().detach())).encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            found = answer.read()
+        os.wait()
+        assert found == repr(float(model(torch.ones(1, 40)).sum().detach()))
+    optimizer.drain()
+    hvd.check_replicas(model)

@@ -6,6 +6,7 @@
 #include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/failure/failure.h"
+#include "bridge/failure/forked.h"
 #include "bridge/patches.h"
 #include "horovod/common/logging.h"
 
@@ -23,6 +24,7 @@ std::string& ConnectError() {
 }  // namespace
 
 void Failure::BeginWorld() {
+  RememberProcess();
   ForgetFailure();
   std::lock_guard<std::mutex> lock(connect_error_mutex);
   ConnectError().clear();

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "bridge/failure/forked.h"
 #include "bridge/lost_rank.h"
 #include "core/failure/peer_watch.h"
 #include "core/text/ranks.h"
@@ -202,6 +203,9 @@ void FailTogether(const std::string& why) {
 bool HasFailed() { return TheWorld().failed; }
 
 std::string WhyFailed() {
+  if (auto why = WhyForked(); !why.empty()) {
+    return why;  // the lock may be held by a thread that was not forked
+  }
   std::lock_guard<std::mutex> lock(TheWorld().mutex);
   return TheWorld().failed ? TheWorld().why : "";
 }

@@ -39,7 +39,7 @@ void Fail(const std::exception& error);
 // No rank can go on because of `why`, and each knows it: none is told.
 void FailTogether(const std::string& why);
 bool HasFailed();
-// The reason, empty if the world has not failed.
+// The reason, empty if the world has not failed. In a forked process that it was forked.
 std::string WhyFailed();
 // Throws the reason as std::runtime_error if the world has failed.
 void ThrowIfFailed();

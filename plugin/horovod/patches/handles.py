@@ -5,7 +5,9 @@ from __future__ import annotations
 from paceline.horovod.edits import Edit
 
 _HANDLES = "horovod/torch/handle_manager"
+_OPERATIONS = "horovod/common/operations.cc"
 _TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
+_FORKED = '#include "bridge/failure/forked.h"'
 
 IDLE_WAITING_EDITS = (
     Edit(_HANDLES + ".h", "#include <atomic>", "after", "#include <chrono>\n#include <condition_variable>"),
@@ -41,6 +43,26 @@ IDLE_WAITING_EDITS = (
         "std::this_thread::yield();",
         "replace",
         "handle_manager.WaitHandle(handle, std::chrono::milliseconds(1000));",
+        within="void WaitAndClear(int handle) {",
+    ),
+)
+
+FORKED_OPERATION_EDITS = (
+    Edit(_OPERATIONS, '#include "operations.h"', "after", _FORKED),
+    Edit(
+        _OPERATIONS,
+        "return Status::OK();",
+        "replace",
+        "return ::horovod::paceline::CheckProcess();",
+        within="Status CheckInitialized() {",
+    ),
+    # Of an operation that the rank has begun.
+    Edit(_TORCH_OPS, '#include "handle_manager.h"', "after", _FORKED),
+    Edit(
+        _TORCH_OPS,
+        "while (true) {",
+        "before",
+        "ThrowIfError(::horovod::paceline::CheckProcess());",
         within="void WaitAndClear(int handle) {",
     ),
 )

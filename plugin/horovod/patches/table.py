@@ -13,7 +13,7 @@ from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
 from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WORKER_ENVIRONMENT_EDITS
 from paceline.horovod.patches.failure import DEAD_RANK, ENDED_WORLD, PROCESS_SETS
 from paceline.horovod.patches.gloo_thread import BATCHES_EDITS, TICKS_EDITS
-from paceline.horovod.patches.handles import FORKED_CHILD_EDITS, IDLE_WAITING_EDITS
+from paceline.horovod.patches.handles import FORKED_CHILD_EDITS, FORKED_OPERATION_EDITS, IDLE_WAITING_EDITS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
 from paceline.horovod.patches.libraries import TWO_LIBRARIES_EDITS
 from paceline.horovod.patches.lifecycle import ELASTIC_INTERRUPTS_EDITS, LIFECYCLE_EDITS
@@ -210,6 +210,12 @@ PATCHES: tuple[Patch, ...] = (
         "Who completes operations drops tensors, and PyTorch enters and leaves Python for each: a process that is "
         "forked at that moment, such as one that loads data, waits for ever for Python's list of threads.",
         FORKED_CHILD_EDITS,
+    ),
+    Patch(
+        "forked-operation",
+        "An operation in a process that a rank has forked, such as one that loads data, waits for ever: the background "
+        "thread is the rank's.",
+        FORKED_OPERATION_EDITS,
     ),
     Patch(
         "gloo-ticks",

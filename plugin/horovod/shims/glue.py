@@ -128,6 +128,8 @@ def _text(entry: Any) -> str:
 @contextlib.contextmanager
 def explained(library: ctypes.CDLL) -> Iterator[None]:
     """Return a context that raises the error that ended the world in place of Horovod's own ValueError."""
+    if is_forked(library):
+        raise ConnectError(_why_failed(library))  # nobody would answer
     try:
         yield
     except ValueError as error:
