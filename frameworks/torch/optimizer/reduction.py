@@ -26,6 +26,7 @@ from paceline.torch.optimizer.in_flight import load, saved
 from paceline.torch.optimizer.passes import Passes
 from paceline.torch.optimizer.weighing import RankWeight
 from paceline.torch.optimizer.wire import named
+from paceline.torch.split.arriving import in_flight
 
 
 class Reduction:
@@ -119,6 +120,13 @@ class Reduction:
             self.forget_if_ranks_changed()
             if self.finished:
                 self.restart()
+            if in_flight(gradient.parameter):
+                raise UsageError(
+                    f"Rank {horovod.rank()}: the new value of {gradient.name!r} was still in flight when its gradient "
+                    "came: code that Paceline cannot see, such as a function of TorchScript or of a C++ extension, "
+                    "read the old value.",
+                    "Call optimizer.drain() after step(), or use another exchange.",
+                )
             count = gradient.count + 1
             if count == 1:
                 gradient.fresh = gradient.parameter.grad is None

@@ -4,7 +4,9 @@ The class of a parameter can be changed at run time, as torch does with Uninitia
 in flight, a parameter is an InFlightParameter. Every torch function with such an argument calls `__torch_function__`
 first: it waits, restores the class and continues. Functions that need only metadata or the gradient do not wait.
 
-Limit: a tensor or array that aliases the parameter's memory shows the old value until the parameter itself is read.
+Limits: a tensor or array that aliases the parameter's memory shows the old value until the parameter itself is read.
+TorchScript and C++ extensions read parameters without a torch function. `unseen` finds TorchScript's modules; a
+gradient of a parameter in flight shows any other such read (`in_flight`).
 
 A process that is forked, such as one that loads data, cannot wait: nothing arrives there. So a fork waits for all.
 """
@@ -12,10 +14,11 @@ A process that is forked, such as one that loads data, cannot wait: nothing arri
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -138,6 +141,19 @@ class Arriving:
             for parameter in self._parameters:
                 parameter.__class__ = _ORDINARY.get(type(parameter), type(parameter))
                 vars(parameter).pop(_ARRIVING, None)
+
+
+def in_flight(parameter: Tensor) -> bool:
+    """Return True if the new value of the parameter has not been read."""
+    return type(parameter) in _ORDINARY
+
+
+def unseen(parameters: Iterable[Tensor]) -> bool:
+    """Return True if a module of TorchScript has one of these parameters."""
+    own = {id(one) for one in parameters}
+    # By type: proxies may pretend to be of another class.
+    modules = [one for one in gc.get_objects() if issubclass(type(one), torch.jit.ScriptModule)]
+    return any(id(one) in own for module in modules for one in module.parameters())
 
 
 def _land_all() -> None:

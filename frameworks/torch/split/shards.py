@@ -46,6 +46,10 @@ class Shards:
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self._places
 
+    def parameters(self) -> Iterator[Tensor]:
+        """Return all parameters of the optimizer."""
+        return (one for group in self._optimizer.param_groups for one in group["params"])
+
     def place(self, buckets: Sequence[Sequence[Tensor]], collect: Callable[[], None]) -> None:
         """Give the parameters of these buckets their places.
 

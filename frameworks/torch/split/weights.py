@@ -18,7 +18,7 @@ from paceline.log import log
 from paceline.native.halves import ALL_GATHER_NAMES
 from paceline.split.exchange import EVERYONE
 from paceline.torch.horovod import horovod_torch as horovod
-from paceline.torch.split.arriving import Arriving
+from paceline.torch.split.arriving import Arriving, unseen
 from paceline.torch.split.shards import Shards
 
 # A single parameter of this size is received in place; smaller ones are packed and copied.
@@ -38,7 +38,7 @@ class InFlightWeights:
         self._scope = scope
         self._arriving: dict[str, Arriving] = {}
         self._reading: dict[str, None] = {}  # in the order in which they were read last
-        self._compiled = False
+        self._waits_for: str | None = None  # what step() waits for new weights for; None before the first ones
         at_end_wait(library, self.land)
 
     def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
@@ -69,7 +69,7 @@ class InFlightWeights:
             self._reading[bucket.name] = None
             self._arriving.pop(bucket.name, None)
 
-        if Arriving.takes(parameters) and not self._compiles():
+        if Arriving.takes(parameters) and not self._waits():
             self._arriving[bucket.name] = Arriving(parameters, wait, read)
         elif values := wait():
             with torch.no_grad():
@@ -139,14 +139,19 @@ class InFlightWeights:
         self._arriving.clear()
         self._reading.clear()
 
-    def _compiles(self) -> bool:
-        """Return True after any torch.compile: a changed parameter class would cause recompilation."""
-        if not self._compiled:
-            frames = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
-            self._compiled = frames > 0
-            if self._compiled and self._process_set.rank() == 0:
-                log("exchange=split beside torch.compile: step() waits for new weights.")
-        return self._compiled
+    def _waits(self) -> bool:
+        """Return True if step() waits for new weights.
+
+        After any torch.compile, because a changed parameter class would cause recompilation; with a model of
+        TorchScript, which would read the old weights.
+        """
+        if not self._waits_for:
+            scripted = self._waits_for is None and unseen(self._shards.parameters())
+            compiled = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0) > 0
+            self._waits_for = "TorchScript" if scripted else "torch.compile" if compiled else ""
+            if self._waits_for and self._process_set.rank() == 0:
+                log(f"exchange=split beside {self._waits_for}: step() waits for new weights.")
+        return bool(self._waits_for)
 
 
 def _carried(parameters: Sequence[Tensor], filled: bool) -> tuple[Tensor, list[Tensor]]:
