@@ -96,8 +96,8 @@ def test_operations_of_a_forked_process_are_errors(rank: int, size: int, hvd: An
     assert _in_a_child(lambda: print(hvd.rank(), hvd.size())) == ""
 
 
-@ranks(2, 3, hvd="paceline.torch", timeout_s=40)
 @pytest.mark.parametrize("fusion", ["none", "optimal"])
+@ranks(2, 3, hvd="paceline.torch", timeout_s=40)
 def test_a_forked_process_reads_new_weights(rank: int, size: int, hvd: Any, fusion: str) -> None:
     """Weights of the split exchange are in flight after step()."""
     torch.manual_seed(1)

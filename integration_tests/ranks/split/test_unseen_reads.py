@@ -43,9 +43,9 @@ def _trained(model: nn.Module, optimizer: Any, batches: list[Tensor]) -> list[Te
     return [one.detach().clone() for one in model.parameters()]
 
 
-@ranks(2, more=(3,), timeout_s=60)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fusion", ["none", "optimal"])
+@ranks(2, more=(3,), timeout_s=60)
 def test_models_of_torchscript_equal_one_process(rank: int, size: int, kind: str, fusion: str, tmp_path: Any) -> None:
     torch.manual_seed(4)
     batches = [torch.randn(size, 5, 9, dtype=torch.float64) for _ in range(STEPS)]
@@ -77,8 +77,8 @@ class _Scale(nn.Module):
         return _scaled(values, self.weight)
 
 
-@ranks(2, more=(3,), timeout_s=60, fresh=True)
 @pytest.mark.parametrize("drains", [False, True])
+@ranks(2, more=(3,), timeout_s=60, fresh=True)
 def test_an_unseen_read_of_an_old_weight_is_an_error(rank: int, size: int, drains: bool) -> None:
     torch.manual_seed(4)
     batches = [torch.randn(size, 5, 9, dtype=torch.float64) for _ in range(STEPS)]
