@@ -8,7 +8,8 @@ in agreement with the other ranks. An error during their setup occurred there ag
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_call_that_some_ranks_never_make_is_an_error_on_all_ranks(rank: int, s
 
     hvd.init(process_sets="dynamic")
     one, other = hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])
-    cases = [
+    cases: list[tuple[Callable[[], Any], str]] = [
         (
             lambda: hvd.add_process_set([0, 2]),
             r"hvd.add_process_set\(\) was called by ranks \[0, 1\], not by ranks \[2\]",

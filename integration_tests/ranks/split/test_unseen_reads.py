@@ -23,7 +23,7 @@ def _model() -> nn.Sequential:
 
 def _loaded(model: nn.Module, folder: Any) -> nn.Module:
     torch.jit.script(model).save(str(folder))
-    return torch.jit.load(str(folder))  # type: ignore[no-any-return]
+    return torch.jit.load(str(folder))
 
 
 KINDS: dict[str, Callable[[nn.Sequential, str], nn.Module]] = {
