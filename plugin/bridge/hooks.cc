@@ -75,9 +75,9 @@ bool GatherInts(const std::array<int, 2>& values, std::vector<int>& all_values) 
   return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherInts(values, all_values); });
 }
 
-void ProcessSets(const std::vector<int>& all_values) {
+void RegisteredSets(const std::vector<int>& all_values) {
   for (auto* participant : Participants()) {
-    participant->ProcessSets(all_values);
+    participant->RegisteredSets(all_values);
   }
 }
 

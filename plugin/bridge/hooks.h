@@ -77,8 +77,8 @@ bool GatherRequests(std::vector<common::RequestList>& by_rank);
 bool SendResponses(const common::ResponseList& responses);
 bool ReceiveResponses(common::ResponseList& responses);
 
-// process_sets: two numbers of each rank, by rank. May throw.
-void ProcessSets(const std::vector<int>& all);
+// registered_sets: two numbers of each rank, by rank. May throw.
+void RegisteredSets(const std::vector<int>& all);
 
 // end
 void End();

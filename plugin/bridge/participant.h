@@ -142,7 +142,7 @@ class Participant {
 
   // What ranks told each other by GatherInts or by Horovod's own way, where process sets may change: how many process
   // sets each has registered, and the one that it removes (negative: none). Throws if this world cannot go on.
-  virtual void ProcessSets(const std::vector<int>& /*all*/) {}
+  virtual void RegisteredSets(const std::vector<int>& /*all*/) {}
 
   // No further cycle comes in this world; connections are still there, unless it has failed.
   virtual void End() {}

@@ -40,7 +40,7 @@ void ProcessSetsWatch::BeginWorld() {
   changes_.emplace(limits);
 }
 
-void ProcessSetsWatch::ProcessSets(const std::vector<int>& all) {
+void ProcessSetsWatch::RegisteredSets(const std::vector<int>& all) {
   if (common::horovod_rank() != 0 || !changes_) {
     return;
   }

@@ -31,7 +31,7 @@ class ProcessSetsChange {
 class ProcessSetsWatch : public Participant {
  public:
   void BeginWorld() override;
-  void ProcessSets(const std::vector<int>& all) override;
+  void RegisteredSets(const std::vector<int>& all) override;
 
  private:
   std::optional<::paceline::core::SetChanges> changes_;

@@ -216,12 +216,12 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
         Edit(_PROCESS_SET, '#include "process_set.h"', "after", _WAKING),
         Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}NotifyWorkSubmitted();"),
     ),
-    "process_sets": (
+    "registered_sets": (
         Edit(
             _PROCESS_SET,
             "global_controller.Allgather2Ints(pair_to_transmit, recv_buffer);",
             "after",
-            f"{_CALL}ProcessSets(recv_buffer);",
+            f"{_CALL}RegisteredSets(recv_buffer);",
         ),
     ),
     "process_sets_change": tuple(
