@@ -90,7 +90,7 @@ def test_a_call_that_some_ranks_never_make_is_an_error_on_all_ranks(rank: int, s
         ),
     ]
     for call, text in cases:
-        with pytest.raises(hvd.HorovodInternalError, match=rf"for [34] s now\. .*{text}"):
+        with pytest.raises(hvd.HorovodInternalError, match=rf"for \d+ s now\. .*{text}"):
             if rank == 2:
                 hvd.allreduce(torch.ones(2), name="alone")
             else:

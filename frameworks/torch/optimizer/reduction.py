@@ -26,7 +26,7 @@ from paceline.torch.optimizer.in_flight import load, saved
 from paceline.torch.optimizer.passes import Passes
 from paceline.torch.optimizer.weighing import RankWeight
 from paceline.torch.optimizer.wire import named
-from paceline.torch.split.arriving import in_flight
+from paceline.torch.split.arriving import check_read
 
 
 class Reduction:
@@ -53,8 +53,7 @@ class Reduction:
         self._world = world(self._library)
         self._handles: object = None  # Horovod's table of operations when the last one was started
         self._watched: list[Gradient] = []  # Buckets.all at the last check
-        # One thread per device runs hooks.
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # one thread per device runs hooks
         self._clip: Callable[[], object] | None = None  # clipping to be done once gradients are combined
         self._unscaled = False  # True if a GradScaler has read the gradients of this update
         self.weight = RankWeight(exchange)
@@ -120,13 +119,7 @@ class Reduction:
             self.forget_if_ranks_changed()
             if self.finished:
                 self.restart()
-            if in_flight(gradient.parameter):
-                raise UsageError(
-                    f"Rank {horovod.rank()}: the new value of {gradient.name!r} was still in flight when its gradient "
-                    "came: code that Paceline cannot see, such as a function of TorchScript or of a C++ extension, "
-                    "read the old value.",
-                    "Call optimizer.drain() after step(), or use another exchange.",
-                )
+            check_read(gradient.parameter, gradient.name)
             count = gradient.count + 1
             if count == 1:
                 gradient.fresh = gradient.parameter.grad is None

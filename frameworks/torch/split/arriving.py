@@ -6,7 +6,7 @@ first: it waits, restores the class and continues. Functions that need only meta
 
 Limits: a tensor or array that aliases the parameter's memory shows the old value until the parameter itself is read.
 TorchScript and C++ extensions read parameters without a torch function. `unseen` finds TorchScript's modules; a
-gradient of a parameter in flight shows any other such read (`in_flight`).
+gradient of a parameter in flight shows any other such read (`check_read`).
 
 A process that is forked, such as one that loads data, cannot wait: nothing arrives there. So a fork waits for all.
 """
@@ -25,6 +25,9 @@ import torch
 from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 from torch.nn import Parameter
+
+from paceline.torch.errors import UsageError
+from paceline.torch.horovod import horovod_torch as horovod
 
 _ARRIVING = "_paceline_arriving"
 _PROPERTIES = (
@@ -143,9 +146,14 @@ class Arriving:
                 vars(parameter).pop(_ARRIVING, None)
 
 
-def in_flight(parameter: Tensor) -> bool:
-    """Return True if the new value of the parameter has not been read."""
-    return type(parameter) in _ORDINARY
+def check_read(parameter: Tensor, name: str) -> None:
+    """Raise UsageError if the parameter, whose gradient has come, is still in flight."""
+    if type(parameter) in _ORDINARY:
+        raise UsageError(
+            f"Rank {horovod.rank()}: the new value of {name!r} was still in flight when its gradient came: code that "
+            "Paceline cannot see, such as a function of TorchScript or of a C++ extension, read the old value.",
+            "Call optimizer.drain() after step(), or use another exchange.",
+        )
 
 
 def unseen(parameters: Iterable[Tensor]) -> bool:
