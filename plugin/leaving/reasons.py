@@ -24,14 +24,16 @@ def _exit_noted(status: Any = None, /) -> NoReturn:
 def install() -> None:
     """Record the status of sys.exit() from here on.
 
-    init() calls it after registering its own atexit handler, which therefore runs after this module's.
+    Each init() calls it after registering Horovod's atexit handler once more. The handler that is registered last runs
+    first, and this module's must run before Horovod's.
     """
     global _installed, _status
     _status = None
     if not _installed:
         _installed = True
         sys.exit = _exit_noted
-        atexit.register(_note_exit)
+    atexit.unregister(_note_exit)
+    atexit.register(_note_exit)
 
 
 def _note_exit() -> None:
