@@ -84,6 +84,12 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
             replace(case, size=arguments.ranks, fault=replace(case.fault, victim=case.fault.victim % arguments.ranks))
             for case in found
         ]
+    if arguments.world > 1:
+        found = [
+            replace(case, worlds_before=arguments.world - 1)
+            for case in found
+            if case.fault.moment is not Moment.RESET and case.fault.action not in (Action.CUT, Action.SLOW)
+        ]
     return selection.selected(found, arguments)
 
 
@@ -111,6 +117,7 @@ def main() -> int:
     parser.add_argument("--moment", default="", choices=["", *(one.name.lower() for one in Moment)])
     parser.add_argument("--framework", default="", choices=["", *EXCHANGES])
     parser.add_argument("--ranks", type=int, default=0, help="in all cases; otherwise 3, 4, 5 and 8 in turn")
+    parser.add_argument("--world", type=int, default=1, help="the fault is in this world of the processes (1)")
     selection.add_arguments(parser)
     parser.add_argument("--sentence", default="", help="this fault only")
     parser.add_argument("--brief", action="store_true", help="without the output of ranks")

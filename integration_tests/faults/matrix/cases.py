@@ -28,7 +28,8 @@ FIRST_SAVED = 1
 class Case:
     """A fault in a job of `size` ranks with this exchange, of PyTorch ("torch") or Keras ("keras").
 
-    `backend`: of Keras. `large`: a gradient of 8 MB is among those of a step.
+    `backend`: of Keras. `large`: a gradient of 8 MB is among those of a step. `worlds_before`: the ranks have trained
+    so often in this process before, each time between init() and shutdown().
     """
 
     fault: Fault
@@ -36,10 +37,12 @@ class Case:
     framework: str
     backend: str
     size: int
+    worlds_before: int = 0
 
     def __str__(self) -> str:
         on = f" on {self.backend}" if self.framework == "keras" else ""
-        return f"{self.framework}{on}, {self.exchange}, {self.size} ranks: {self.fault}"
+        again = f", world {self.worlds_before + 1}" if self.worlds_before else ""
+        return f"{self.framework}{on}, {self.exchange}, {self.size} ranks{again}: {self.fault}"
 
     @property
     def large(self) -> bool:

@@ -135,6 +135,14 @@ class Injector:
         new.rename(self._folder / name)
 
 
+class Undisturbed(Injector):
+    """Nothing happens to any rank."""
+
+    def __init__(self, case: Case, rank: int) -> None:
+        super().__init__(case, rank, os.devnull)
+        self.victim, self.done = False, True
+
+
 def _use_up_memory() -> None:
     """Let an allocation fail as it does where the memory is used up: with MemoryError."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -20,11 +20,12 @@ import msgspec
 import numpy as np
 
 from integration_tests.faults.matrix.cases import FIRST_SAVED, STEPS, Case
-from integration_tests.faults.matrix.injector import SETTLED_S, Injector
+from integration_tests.faults.matrix.injector import SETTLED_S, Injector, Undisturbed
 from integration_tests.faults.matrix.sentences import Action, Moment
 from integration_tests.faults.matrix.training import Training
 
 CHECKPOINT = "disk/checkpoint.npz"
+WARM_STEPS = 3  # in worlds before that of the fault
 
 
 @dataclass
@@ -106,6 +107,15 @@ def _begun(rank: int, size: int, case: Case, injector: Injector) -> tuple[Traini
     else:
         from integration_tests.faults.matrix.keras_training import KerasTraining as made
     hvd = sys.modules[made.__module__].hvd
+    for _ in range(case.worlds_before):
+        hvd.init()
+        before = made(case, Undisturbed(case, rank), rank)
+        first = before.begin()
+        for at in range(WARM_STEPS):
+            before.step(first + at, at)
+        before.drain()
+        before.end()
+        hvd.shutdown()
     if injector.is_at(Moment.INIT) and case.fault.action is not Action.SHAPE:
         _inside(injector, "init", hvd.init)
     else:
