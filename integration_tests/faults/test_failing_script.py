@@ -44,6 +44,7 @@ _FINALLY = "finally:\n    hvd.shutdown()"
         pytest.param("", "raise ValueError('no data')", "", "ValueError: no data (", id="exception"),
         more("", "raise ValueError('no data')", _FINALLY, "ValueError: no data (", id="exception-finally"),
         more("", "sys.exit(3)", "", "SystemExit: 3", id="exit"),
+        pytest.param("", "quit(3)", "", "SystemExit: 3", id="quit"),
         pytest.param("", "sys.exit(3)", _FINALLY, "SystemExit: 3", id="exit-finally"),
         pytest.param(_WORLD, "raise ValueError('no data')", "", "ValueError: no data (", id="second-world"),
         more(_WORLD, "sys.exit(3)", "", "SystemExit: 3", id="exit-second-world"),

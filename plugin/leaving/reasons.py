@@ -5,24 +5,35 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from _sitebuiltins import Quitter
 from typing import Any, NoReturn
 
 _exit = sys.exit
+_quit = Quitter.__call__  # exit() and quit(), which do not call sys.exit()
 _installed = False
 _exiting = False
 _status: Any = None  # argument of sys.exit()
 
 
 def _exit_noted(status: Any = None, /) -> NoReturn:
+    _note(status)
+    _exit(status)
+
+
+def _quit_noted(self: Quitter, code: Any = None) -> NoReturn:
+    _note(code)
+    _quit(self, code)
+
+
+def _note(status: Any) -> None:
     # Python does not expose the status to atexit handlers.
     global _status
     if threading.current_thread() is threading.main_thread():
         _status = status
-    _exit(status)
 
 
 def install() -> None:
-    """Record the status of sys.exit() from here on.
+    """Record the status of sys.exit(), exit() and quit() from here on. That of `raise SystemExit` stays unknown.
 
     Each init() calls it after registering Horovod's atexit handler once more. The handler that is registered last runs
     first, and this module's must run before Horovod's.
@@ -32,6 +43,7 @@ def install() -> None:
     if not _installed:
         _installed = True
         sys.exit = _exit_noted
+        Quitter.__call__ = _quit_noted  # type: ignore[method-assign]
     atexit.unregister(_note_exit)
     atexit.register(_note_exit)
 
