@@ -109,12 +109,7 @@ def _begun(rank: int, size: int, case: Case, injector: Injector) -> tuple[Traini
     hvd = sys.modules[made.__module__].hvd
     for _ in range(case.worlds_before):
         hvd.init()
-        before = made(case, Undisturbed(case, rank), rank)
-        first = before.begin()
-        for at in range(WARM_STEPS):
-            before.step(first + at, at)
-        before.drain()
-        before.end()
+        _train_undisturbed(made(case, Undisturbed(case, rank), rank))
         hvd.shutdown()
     if injector.is_at(Moment.INIT) and case.fault.action is not Action.SHAPE:
         _inside(injector, "init", hvd.init)
@@ -124,6 +119,14 @@ def _begun(rank: int, size: int, case: Case, injector: Injector) -> tuple[Traini
     if injector.is_at(Moment.INIT) and injector.victim:
         injector.act()  # another shape from the beginning
     return training, training.begin()
+
+
+def _train_undisturbed(training: Training) -> None:
+    first = training.begin()
+    for at in range(WARM_STEPS):
+        training.step(first + at, at)
+    training.drain()
+    training.end()
 
 
 def _inside(injector: Injector, place: str, call: Callable[[], Any]) -> None:
